@@ -19,6 +19,8 @@ struct Ledger {
   std::atomic<std::uint64_t> senders{0};
   std::atomic<std::uint64_t> receivers{0};
   std::atomic<std::uint64_t> rejected_peers{0};
+  std::atomic<std::uint64_t> sent_messages{0};
+  std::atomic<std::uint64_t> sent_bytes{0};
   std::mutex mutex;
   std::string last_warning;  // guarded by mutex
 };
@@ -54,11 +56,15 @@ void count_listeners(int by) { change(ledger().listeners, by); }
 void count_senders(int by) { change(ledger().senders, by); }
 void count_receivers(int by) { change(ledger().receivers, by); }
 void count_rejected_peer() { ledger().rejected_peers.fetch_add(1); }
+void count_sent(std::size_t bytes) {
+  ledger().sent_messages.fetch_add(1);
+  ledger().sent_bytes.fetch_add(bytes);
+}
 
 lockstep_net_counts counts() {
   Ledger& all = ledger();
-  return {all.listeners.load(), all.senders.load(), all.receivers.load(),
-          all.rejected_peers.load()};
+  return {all.listeners.load(),      all.senders.load(),       all.receivers.load(),
+          all.rejected_peers.load(), all.sent_messages.load(), all.sent_bytes.load()};
 }
 
 std::string last_warning() {

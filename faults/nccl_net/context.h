@@ -70,6 +70,7 @@ void count_listeners(int change);
 void count_senders(int change);
 void count_receivers(int change);
 void count_rejected_peer();
+void count_sent(std::size_t bytes);
 lockstep_net_counts counts();
 std::string last_warning();
 

@@ -82,12 +82,14 @@ typedef struct {
   lockstep_net_fault faults[LOCKSTEP_NET_MAX_FAULTS];
 } lockstep_net_plan;
 
-/* What exists now in this process, and the peers rejected since it started. */
+/* What exists now in this process; the peers rejected, and the messages sent, since it started. */
 typedef struct {
   uint64_t listeners;
   uint64_t senders;
   uint64_t receivers;
   uint64_t rejected_peers; /* connections that did not send a valid Hello in time */
+  uint64_t sent_messages;  /* that NCCL gave to isend, and the plug-in accepted */
+  uint64_t sent_bytes;     /* of these messages, as NCCL gave them */
 } lockstep_net_counts;
 
 #define LOCKSTEP_NET_EXPORT __attribute__((visibility("default")))

@@ -313,7 +313,10 @@ TEST_P(NcclNet, NoDescriptorAndNoObjectIsLeft) {
   const int before = open_descriptors();
   for (int round = 0; round < 5; ++round) {
     const Pair pair = plugin_.link(0, 1);
+    const lockstep_net_counts sent = plugin_.counts();
     plugin_.expect_carried(pair, pattern(100, 1));
+    EXPECT_EQ(plugin_.counts().sent_messages, sent.sent_messages + 1);
+    EXPECT_EQ(plugin_.counts().sent_bytes, sent.sent_bytes + 100);
     EXPECT_EQ(plugin_.counts().senders, 1u);
     EXPECT_EQ(plugin_.counts().receivers, 1u);
     EXPECT_EQ(plugin_.counts().listeners, 1u);

@@ -218,11 +218,15 @@ int post(void* connection, void* data, std::size_t size, void** request) {
 }
 
 int isend_v11(void* sender, void* data, std::size_t size, int, void*, void*, void** request) {
-  return post(sender, data, size, request);
+  const int result = post(sender, data, size, request);
+  if (*request != nullptr) count_sent(size);
+  return result;
 }
 int isend_v6(void* sender, void* data, int size, int, void*, void** request) {
   *request = nullptr;
-  return size < 0 ? kInternalError : post(sender, data, static_cast<std::size_t>(size), request);
+  return size < 0 ? kInternalError
+                  : isend_v11(sender, data, static_cast<std::size_t>(size), 0, nullptr, nullptr,
+                              request);
 }
 
 int irecv_v11(void* receiver, int count, void** data, std::size_t* sizes, int*, void**, void**,

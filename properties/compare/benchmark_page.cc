@@ -208,6 +208,7 @@ void add_pair(Page& page, const PairVerdict& pair, int ranks) {
 void add_libraries(Page& page, const ComparisonResults& results) {
   page.add_heading("Which order of additions gives the bits");
   std::vector<std::vector<std::string>> bits;
+  std::vector<std::vector<std::string>> sent;
   std::vector<std::vector<std::string>> told;
   std::vector<std::vector<std::string>> problems;
   for (const LibraryResult& library : results.libraries) {
@@ -215,6 +216,9 @@ void add_libraries(Page& page, const ComparisonResults& results) {
     for (const BitsResult& each : library.bits) sums[each.explanation].push_back(each.name);
     for (const auto& [explanation, names] : sums)
       bits.push_back({library.name, explanation, fmt::format("{}", fmt::join(names, ", "))});
+    for (const MessagesResult& each : library.messages)
+      sent.push_back({library.name, each.name, fmt::format("{}", each.messages),
+                      fmt::format("{}", each.bytes)});
     for (const FaultResult& fault : library.faults)
       told.push_back({library.name, fault.name, told_text(fault),
                       fmt::format("{:.1f}", told_after_ms(fault)),
@@ -222,6 +226,10 @@ void add_libraries(Page& page, const ComparisonResults& results) {
     for (const std::string& problem : library.problems) problems.push_back({library.name, problem});
   }
   page.add_table({"library", "order", "sums"}, bits);
+  if (!sent.empty()) {
+    page.add_heading("What all ranks send for one operation");
+    page.add_table({"library", "sum", "messages", "bytes"}, sent);
+  }
   if (!told.empty()) {
     page.add_heading("What the other ranks are told of a fault");
     page.add_table({"library", "the last rank is", "told", "ms after it", "text of rank 0"}, told);

@@ -87,8 +87,11 @@ bool is_among(const List& list, const std::string& name) {
 // The parts of the measurement that have this row.
 std::optional<SideBySideSetup> only_row(const SideBySideSetup& all, const std::string& row) {
   SideBySideSetup setup = all;
-  std::erase_if(setup.operations,
-                [&row](const Operation& operation) { return operation.name() != row; });
+  std::erase_if(setup.operations, [&row](const Operation& operation) {
+    const bool is_of_sum = operation.kind == Operation::Kind::kAllReduce &&
+                           (row == operation.enqueue_name() || row == operation.proxy_name());
+    return operation.name() != row && !is_of_sum;
+  });
   setup.has_lifecycle = is_among(kLifecycle, row);
   std::erase_if(setup.faults, [&row](const std::string& fault) { return fault != row; });
   const bool is_known = !setup.operations.empty() || setup.has_lifecycle || !setup.faults.empty() ||

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -47,6 +48,18 @@ Child::Received receive_from(Child& child, std::string& text, std::chrono::milli
 std::vector<std::int64_t> numbers(const Json& value) {
   if (value.is_array()) return value.get<std::vector<std::int64_t>>();
   return {value.get<std::int64_t>()};
+}
+
+template <class Combine>
+std::vector<double> combined_ms(const Fleet::Answers& answers, const char* field, Combine combine) {
+  std::vector<std::int64_t> all = numbers(answers.front().at(field));
+  for (std::size_t rank = 1; rank < answers.size(); ++rank) {
+    const std::vector<std::int64_t> its = numbers(answers[rank].at(field));
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = combine(all[i], its.at(i));
+  }
+  std::vector<double> out;
+  for (const std::int64_t each : all) out.push_back(static_cast<double>(each) * 1e-6);
+  return out;
 }
 
 }  // namespace
@@ -150,9 +163,18 @@ std::vector<double> times_of(const Fleet::Answers& answers) {
   return out;
 }
 
+std::vector<double> greatest_ms(const Fleet::Answers& answers, const char* field) {
+  return combined_ms(answers, field, [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
+}
+
+std::vector<double> sums_ms(const Fleet::Answers& answers, const char* field) {
+  return combined_ms(answers, field, std::plus<>());
+}
+
 std::uint64_t sum_of(const Fleet::Answers& answers, const char* field) {
   std::uint64_t sum = 0;
-  for (const Json& answer : answers) sum += answer.value(field, std::uint64_t{0});
+  for (const Json& answer : answers)
+    if (answer.contains(field)) sum += static_cast<std::uint64_t>(numbers(answer[field]).front());
   return sum;
 }
 

@@ -51,7 +51,11 @@ class Fleet {
 // repetition.
 std::vector<double> times_of(const Fleet::Answers& answers);
 
-// The sum over all ranks.
+// The greatest of all ranks' values for each repetition, or their sum, from ns to ms.
+std::vector<double> greatest_ms(const Fleet::Answers& answers, const char* field);
+std::vector<double> sums_ms(const Fleet::Answers& answers, const char* field);
+
+// The sum over all ranks; of a list, its first value counts.
 std::uint64_t sum_of(const Fleet::Answers& answers, const char* field);
 
 }  // namespace lockstep::properties

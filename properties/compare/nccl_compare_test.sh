@@ -38,10 +38,11 @@ case $part in
       --repetitions 1 --fault-rounds 1 --sizes 1KiB,64KiB --json played.json
     for text in 'NCCL side by side, host side, device played; 3 ranks' ': all bits agree; ' \
       "$last: NCCL's ring (2.22 and newer): all_reduce/float32/1 KiB, all_reduce/float32/64 KiB, all_reduce/bfloat16/1 KiB" \
+      "$last: messages of one operation, all ranks: all_reduce/float32/1 KiB 24 (4096 B in all), " \
       "$last: told of killed: " "$last: told of stalled: timeout after " "$last: told of reset: "; do
       grep -qF "$text" out || fail "the report does not say '$text'"
     done
-    for name in init 'first all_reduce' 'step/float32/64 KiB' destroy abort; do
+    for name in init 'first all_reduce' 'enqueue/float32/64 KiB' 'proxy/float32/64 KiB' 'step/float32/64 KiB' destroy abort; do
       row "$name" | grep -qE ' [0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ ' || fail "$name has no times"
     done
     finish "NCCL itself is measured on a played device"
@@ -59,6 +60,7 @@ case $part in
     done
     # A time stands beside the number of wrong elements, of both libraries.
     row 'all_reduce/float32/64 KiB' | grep -qE ' 0 +[1-9][0-9]*$' || fail "wrong elements are not counted"
+    row 'enqueue/float32/64 KiB' | grep -qE ' [0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ ' || fail "the call of a sum has no time"
     row 'rank_ordered/float32/64 KiB' | grep -qE ' 0 +0$' || fail "rank-ordered sums are counted as wrong"
     grep -q '"differences"' two.json || fail "the JSON file has no differences"
 

@@ -104,6 +104,14 @@ std::string Operation::name() const {
   return fmt::format("{}/{}/{}", name_of_kind(kind), dtype_name(dtype), size_text(bytes));
 }
 
+std::string Operation::enqueue_name() const {
+  return fmt::format("enqueue/{}/{}", dtype_name(dtype), size_text(bytes));
+}
+
+std::string Operation::proxy_name() const {
+  return fmt::format("proxy/{}/{}", dtype_name(dtype), size_text(bytes));
+}
+
 std::vector<std::int64_t> step_parameters(const Operation& operation) {
   LOCKSTEP_CHECK_GE(operation.count(), kStepParameters);
   const auto quarter = static_cast<std::int64_t>(operation.count() / kStepParameters);

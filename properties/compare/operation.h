@@ -2,7 +2,9 @@
 // come out.
 //
 //   all_reduce    ncclAllReduce, a sum; the bits are those of NCCL's ring as reference/order.h
-//                 declares it
+//                 declares it. Beside its time stand that until the call has returned (enqueue),
+//                 and for how long the threads ran that move NCCL's messages (proxy, the sum of all
+//                 ranks)
 //   rank_ordered  an all-reduce of NcclProcessGroup with rank-ordered sums
 //   step          a step of the reducer over four parameters; the averages are whole numbers, exact
 //                 in any order of additions
@@ -33,6 +35,9 @@ struct Operation {
 
   std::uint64_t count() const;
   std::string name() const;  // "all_reduce/float32/16 KiB"
+  // Of a plain sum, what its call and NCCL's proxy cost the host: "enqueue/float32/16 KiB".
+  std::string enqueue_name() const;
+  std::string proxy_name() const;
 };
 
 // An operation with its data, which all ranks inherit from the process that made it.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -37,6 +38,9 @@ constexpr auto kUnderWay = std::chrono::milliseconds(20);  // until an operation
 constexpr const char* kPins[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_MIN_NCHANNELS",
                                  "NCCL_MAX_NCHANNELS"};
 
+// NCCL's name for these threads, where NCCL_SET_THREAD_NAME is 1.
+constexpr const char* kProxy = "NCCL Progress";
+
 std::int64_t now_ns() { return platform::now().count(); }
 
 NcclDataType type_of(reference::DType dtype) {
@@ -53,6 +57,20 @@ NcclDataType type_of(reference::DType dtype) {
 }
 
 Status never_gives_up() { return {}; }
+
+// For how long the threads that move NCCL's messages have run in this process.
+std::int64_t proxy_ns() {
+  std::int64_t sum = 0;
+  std::error_code ignored;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+    std::string name;
+    if (!std::getline(std::ifstream(thread.path() / "comm"), name)) continue;
+    std::int64_t ran_ns = 0;
+    if (name.starts_with(kProxy) && std::ifstream(thread.path() / "schedstat") >> ran_ns)
+      sum += ran_ns;
+  }
+  return sum;
+}
 
 std::string hex_of(const NcclUniqueId& id) {
   std::string out;
@@ -77,10 +95,13 @@ class RankProcess {
 
  private:
   using Reply = Result<Json>;
-  // When one repetition began and ended here.
+  // When one repetition began and ended here. The host's part is known of a plain sum.
   struct Sample {
     std::int64_t begin = 0;
     std::int64_t end = 0;
+    std::int64_t enqueue_ns = 0;  // until the call returned
+    std::int64_t proxy_ns = 0;    // for which NCCL's proxy ran
+    SentMessages sent;
   };
 
   Reply load(const Json& request);
@@ -153,6 +174,7 @@ RankProcess::Reply RankProcess::load(const Json&) {
            std::find(std::begin(kPins), std::end(kPins), variable.first) != std::end(kPins);
   });
   variables.emplace_back("NCCL_DEBUG", "WARN");  // its log costs time
+  variables.emplace_back("NCCL_SET_THREAD_NAME", "1");
   variables.emplace_back(LOCKSTEP_NET_PLAN, place_.plan);
   set_variables(variables);
   if (Status status = load_plugin(place_.setup); !status.ok()) return failed(std::move(status));
@@ -181,7 +203,8 @@ RankProcess::Reply RankProcess::init(const Json& request) {
   link_ = std::make_unique<NcclLink>(api_, kPoll, device_->index() - 1);
   const NcclUniqueId id = id_of(request.at("id").get<std::string>());
   if (Status status = meet(everyone_); !status.ok()) return failed(std::move(status));
-  Sample sample{now_ns(), 0};
+  Sample sample;
+  sample.begin = now_ns();
   const Deadline deadline = Deadline::in(3 * kLimit);
   Status status = link_->init(id, place_.rank, place_.ranks, [deadline] {
     return deadline.passed() ? Status(Code::kTimeout, "the communicator was not made in time")
@@ -229,18 +252,26 @@ Result<RankProcess::Sample> RankProcess::all_reduce(NcclLink& link,
     device_->fill_zero(stream_, receive_->data(), from.size());
     status = wait(nullptr);
   }
+  const SentMessages sent = sent_messages(place_.setup);
+  const std::int64_t proxy = proxy_ns();
   if (status.ok()) status = meet(where);
   if (!status.ok()) return failed(std::move(status));
-  Sample sample{now_ns(), 0};
+  Sample sample;
+  sample.begin = now_ns();
   status = link.call("ncclAllReduce", [&](NcclComm comm) {
     return api_.all_reduce(send_->data(), receive_->data(), operation.operation.count(),
                            type_of(operation.operation.dtype), NcclRedOp::kSum, comm,
                            device_->native(stream_));
   });
+  sample.enqueue_ns = now_ns() - sample.begin;
   if (status.ok()) status = wait(&link);
   sample.end = now_ns();
   if (status.ok()) status = meet(where);  // comparing takes processor time from slower ranks
   if (!status.ok()) return failed(std::move(status));
+  // All ranks have the sum, so all messages were sent.
+  sample.proxy_ns = proxy_ns() - proxy;
+  const SentMessages all = sent_messages(place_.setup);
+  sample.sent = {all.messages - sent.messages, all.bytes - sent.bytes};
   return sample;
 }
 
@@ -256,7 +287,8 @@ Result<RankProcess::Sample> RankProcess::rank_ordered(const PreparedOperation& o
   collective.reduction = Reduction::kRankOrdered;
   collective.data = receive_->data();
   collective.device = device_.get();
-  Sample sample{now_ns(), 0};
+  Sample sample;
+  sample.begin = now_ns();
   collective.ready = device_->record(device_->current_stream());
   status = run(*group_, collective);
   sample.end = now_ns();
@@ -283,7 +315,8 @@ Result<RankProcess::Sample> RankProcess::step(std::size_t index) {
   Status status = model->prepare();
   if (status.ok()) status = meet(everyone_);
   if (!status.ok()) return failed(std::move(status));
-  Sample sample{now_ns(), 0};
+  Sample sample;
+  sample.begin = now_ns();
   status = model->step();
   sample.end = now_ns();
   if (status.ok()) status = meet(everyone_);
@@ -315,15 +348,21 @@ Status RankProcess::read_result(const PreparedOperation& operation, std::size_t 
 RankProcess::Reply RankProcess::measure(const Json& request) {
   const auto index = request.at("operation").get<std::size_t>();
   const PreparedOperation& operation = operations_.at(index);
-  Json begin = Json::array();
-  Json end = Json::array();
+  Json reply = {{"begin", Json::array()}, {"end", Json::array()}};
+  const auto add = [&reply](const char* field, auto value) { reply[field].push_back(value); };
   std::uint64_t wrong = 0;
   std::vector<std::byte> result;
   for (int i = 0; i < request.at("repetitions").get<int>(); ++i) {
     Result<Sample> sample = once(index);
     if (!sample) return failed(sample.error());
-    begin.push_back(sample->begin);
-    end.push_back(sample->end);
+    add("begin", sample->begin);
+    add("end", sample->end);
+    if (operation.operation.kind == Kind::kAllReduce) {
+      add("enqueue", sample->enqueue_ns);
+      add("proxy", sample->proxy_ns);
+      add("messages", sample->sent.messages);
+      add("bytes", sample->sent.bytes);
+    }
     if (Status status = read_result(operation, index, result); !status.ok())
       return failed(std::move(status));
     wrong += count_differences(result, operation.expected,
@@ -336,7 +375,8 @@ RankProcess::Reply RankProcess::measure(const Json& request) {
       return failed(Status(Code::kTransport, "the bits of a result cannot be written to " +
                                                  request.at("keep").get<std::string>()));
   }
-  return Json{{"begin", begin}, {"end", end}, {"wrong", wrong}};
+  reply["wrong"] = wrong;
+  return reply;
 }
 
 RankProcess::Reply RankProcess::destroy(const Json&) {
@@ -354,7 +394,8 @@ RankProcess::Reply RankProcess::shrink(const Json& request) {
   const PreparedOperation& operation = operations_.at(request.at("operation").get<std::size_t>());
   NcclLink child(api_, kPoll, device_->index() - 1);
   if (Status status = meet(survivors_); !status.ok()) return failed(std::move(status));
-  Sample sample{now_ns(), 0};
+  Sample sample;
+  sample.begin = now_ns();
   Status status = child.init_from(*link_, NcclLink::Parent::kHealthy, {place_.ranks - 1},
                                   place_.rank, place_.ranks - 1, never_gives_up);
   sample.end = now_ns();

@@ -59,15 +59,14 @@ Json json_of(const LibraryResult& library) {
   Json bits = Json::array();
   for (const BitsResult& each : library.bits)
     bits.push_back({{"name", each.name}, {"hash", each.hash}, {"explanation", each.explanation}});
+  Json messages = Json::array();
+  for (const MessagesResult& each : library.messages)
+    messages.push_back({{"name", each.name}, {"messages", each.messages}, {"bytes", each.bytes}});
   Json faults = Json::array();
   for (const FaultResult& fault : library.faults) faults.push_back(json_of(fault));
-  return {{"name", library.name},
-          {"version", library.version},
-          {"times", times},
-          {"bits", bits},
-          {"faults", faults},
-          {"lacks", library.lacks},
-          {"problems", library.problems}};
+  return {{"name", library.name},   {"version", library.version},  {"times", times},
+          {"bits", bits},           {"messages", messages},        {"faults", faults},
+          {"lacks", library.lacks}, {"problems", library.problems}};
 }
 
 TimedResult timed_from(const Json& json) {
@@ -102,6 +101,9 @@ LibraryResult library_from(const Json& json) {
   for (const Json& time : json.at("times")) out.times.push_back(timed_from(time));
   for (const Json& bits : json.at("bits"))
     out.bits.push_back({bits.at("name"), bits.at("hash"), bits.at("explanation")});
+  // Results of before have none.
+  for (const Json& each : json.value("messages", Json::array()))
+    out.messages.push_back({each.at("name"), each.at("messages"), each.at("bytes")});
   for (const Json& fault : json.at("faults")) out.faults.push_back(fault_from(fault));
   out.lacks = json.at("lacks").get<std::vector<std::string>>();
   out.problems = json.at("problems").get<std::vector<std::string>>();

@@ -38,6 +38,13 @@ struct BitsResult {
   std::string explanation;  // the declared order that gives them
 };
 
+// What all ranks together sent for one operation.
+struct MessagesResult {
+  std::string name;
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
 // What a surviving rank was told of a fault, and how long after it.
 struct Told {
   int rank = 0;
@@ -57,6 +64,7 @@ struct LibraryResult {
   std::string version;  // as the library reports it
   std::vector<TimedResult> times;
   std::vector<BitsResult> bits;
+  std::vector<MessagesResult> messages;
   std::vector<FaultResult> faults;
   std::vector<std::string> lacks;     // functions that a part of the measurement needs
   std::vector<std::string> problems;  // what did not work, one line each

@@ -61,6 +61,8 @@ class SideBySide {
   void measure_all(Contestants& all, int round, bool is_of_group);
   void measure(Contestant& contestant, std::size_t operation, const std::string& name, int round,
                int repetitions);
+  void note_host_side(std::size_t library, const Operation& operation, int round,
+                      const Fleet::Answers& answers);
   void shrink(Contestant& contestant, int round);
   void abort_in_flight(Contestant& contestant, int round);
   void run_fault(std::size_t library, const std::string& fault, int round);
@@ -185,6 +187,23 @@ void SideBySide::measure(Contestant& contestant, std::size_t operation, const st
   time.elements += prepared_[operation].operation.count() *
                    static_cast<std::uint64_t>(repetitions * setup_.ranks);
   time.wrong += sum_of(*answers, "wrong");
+  const Operation& measured = prepared_[operation].operation;
+  if (measured.kind == Kind::kAllReduce && name == measured.name())
+    note_host_side(contestant.index, measured, round, *answers);
+}
+
+// What a plain sum cost the host. A library whose proxy has no thread of that name has no time of
+// it, and over NCCL's own sockets nobody counts messages.
+void SideBySide::note_host_side(std::size_t library, const Operation& operation, int round,
+                                const Fleet::Answers& answers) {
+  note_times(library, operation.enqueue_name(), round, greatest_ms(answers, "enqueue"));
+  const std::vector<double> proxy = sums_ms(answers, "proxy");
+  if (std::any_of(proxy.begin(), proxy.end(), [](double ms) { return ms > 0; }))
+    note_times(library, operation.proxy_name(), round, proxy);
+  const std::uint64_t messages = sum_of(answers, "messages");
+  if (round == 0 && messages > 0)
+    results_.libraries[library].messages.push_back(
+        {operation.name(), messages, sum_of(answers, "bytes")});
 }
 
 void SideBySide::measure_all(Contestants& all, int round, bool is_of_group) {

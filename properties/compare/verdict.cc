@@ -206,6 +206,21 @@ void add_told(const LibraryResult& base, const LibraryResult& other, PairVerdict
   }
 }
 
+std::string sent_text(const MessagesResult& sent) {
+  return fmt::format("{} ({} B in all)", sent.messages, sent.bytes);
+}
+
+void add_messages(const LibraryResult& base, const LibraryResult& other, PairVerdict& pair) {
+  std::vector<std::string> differing;
+  for (const MessagesResult& mine : base.messages) {
+    const MessagesResult* const its = named(other.messages, mine.name);
+    if (its == nullptr || (its->messages == mine.messages && its->bytes == mine.bytes)) continue;
+    differing.push_back(fmt::format("{}: {} -> {}", mine.name, sent_text(mine), sent_text(*its)));
+  }
+  if (!differing.empty())
+    pair.notes.push_back(fmt::format("messages differ: {}", fmt::join(differing, ", ")));
+}
+
 void add_only_in(const std::vector<std::string>& these, const std::vector<std::string>& those,
                  const std::string& format, PairVerdict& pair) {
   for (const std::string& each : these)
@@ -274,6 +289,7 @@ PairVerdict compare(const ComparisonResults& results, std::size_t base, std::siz
   for (const BitsDifference& each : results.differences)
     if (each.base == a.name && each.other == b.name) pair.bits.push_back(each);
   add_told(a, b, pair);
+  add_messages(a, b, pair);
   add_only_in(b.lacks, a.lacks, b.name + " lacks {}", pair);
   add_only_in(a.lacks, b.lacks, b.name + " has {}, which " + a.name + " lacks", pair);
   add_only_in(b.problems, a.problems, "only in " + b.name + ": {}", pair);
@@ -341,6 +357,12 @@ std::string to_text(const ComparisonResults& results, double limit) {
     for (const BitsResult& bits : library.bits) sums[bits.explanation].push_back(bits.name);
     for (const auto& [explanation, names] : sums)
       out += fmt::format("{}: {}: {}\n", library.name, explanation, fmt::join(names, ", "));
+    std::vector<std::string> sent;
+    for (const MessagesResult& each : library.messages)
+      sent.push_back(fmt::format("{} {}", each.name, sent_text(each)));
+    if (!sent.empty())
+      out += fmt::format("{}: messages of one operation, all ranks: {}\n", library.name,
+                         fmt::join(sent, ", "));
     for (const FaultResult& fault : library.faults)
       out += fmt::format("{}: told of {}: {} after {:.1f} ms\n", library.name, fault.name,
                          told_text(fault), told_after_ms(fault));

@@ -31,6 +31,8 @@ LibraryResult library(const std::string& name) {
   out.version = name;
   out.times = {sum("all_reduce/float32/1 KiB", 1), sum("all_reduce/float32/16 KiB", 2),
                sum("all_reduce/float32/64 KiB", 3), sum("abort", 5)};
+  out.messages = {{"all_reduce/float32/1 KiB", 12, 4096},
+                  {"all_reduce/float32/64 KiB", 12, 262144}};
   out.faults = {fault("killed", "peer lost")};
   return out;
 }
@@ -74,6 +76,7 @@ TEST(CompareVerdict, EveryKindOfDifferenceIsNamed) {
   other.times[3] = sum("abort", 50);
   other.times[1] = sum("all_reduce/float32/16 KiB", 2, 9);
   other.faults = {fault("killed", "timeout")};
+  other.messages[1].messages = 24;
   other.lacks = {"ncclCommShrink"};
   other.problems = {"abort: rank 0: it did not answer within 120 s"};
   const PairVerdict pair = compare(two(library("2.29.7"), other), 0, 1, kLimit);
@@ -81,6 +84,8 @@ TEST(CompareVerdict, EveryKindOfDifferenceIsNamed) {
   const std::string line = pair.line(3);
   EXPECT_THAT(line, HasSubstr("slower by more than 2 %: abort (10.00 times)"));
   EXPECT_THAT(line, HasSubstr("what is told of killed differs (peer lost -> timeout)"));
+  EXPECT_THAT(line, HasSubstr("; messages differ: all_reduce/float32/64 KiB: 12 (262144 B in all) "
+                              "-> 24 (262144 B in all);"));
   EXPECT_THAT(line, HasSubstr("2.30.7 lacks ncclCommShrink"));
   EXPECT_THAT(line, HasSubstr("only in 2.30.7: abort: rank 0: it did not answer within 120 s"));
   EXPECT_THAT(line, HasSubstr("elements that are not as declared: 0 -> 9"));
@@ -104,6 +109,9 @@ TEST(CompareVerdict, ATimeThatOneLibraryLacksIsShownAndNotJudged) {
   EXPECT_FALSE(pair.times.back().has_base);
   EXPECT_FALSE(pair.times.back().is_judged);
   EXPECT_THAT(to_text(results, kLimit), HasSubstr("\nshrink "));
+  EXPECT_THAT(to_text(results, kLimit),
+              HasSubstr("2.30.7: messages of one operation, all ranks: all_reduce/float32/1 KiB 12 "
+                        "(4096 B in all), all_reduce/float32/64 KiB 12 (262144 B in all)\n"));
   EXPECT_THAT(to_text(results, kLimit), HasSubstr("host side, device played"));
 }
 

@@ -132,6 +132,17 @@ Status load_plugin(const NcclSetup& setup) {
                              setup.plugin, its, LOCKSTEP_NET_PLAN_VERSION, advice));
 }
 
+SentMessages sent_messages(const NcclSetup& setup) {
+  if (!setup.uses_plugin) return {};
+  void* const library = ::dlopen(setup.plugin.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return {};
+  void* const count = ::dlsym(library, "lockstep_net_count");
+  lockstep_net_counts counts{};
+  if (count != nullptr) reinterpret_cast<void (*)(lockstep_net_counts*)>(count)(&counts);
+  ::dlclose(library);
+  return {counts.sent_messages, counts.sent_bytes};
+}
+
 Status check_nccl_version(int version, const std::string& library) {
   if (version >= kOldestRing) return {};
   return invalid(

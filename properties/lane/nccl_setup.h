@@ -41,6 +41,14 @@ void set_variables(const Variables& variables);
 // Loads the plug-in, so that NCCL finds it by its name, and checks that it is ours.
 Status load_plugin(const NcclSetup& setup);
 
+// What this process has sent through the plug-in, which load_plugin() has loaded; zeros over NCCL's
+// own sockets.
+struct SentMessages {
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+SentMessages sent_messages(const NcclSetup& setup);
+
 // Returns ok if the model knows the ring of this version (reference/order.h).
 Status check_nccl_version(int version, const std::string& library);
 

@@ -32,6 +32,8 @@ struct NcclProfile {
   bool aborts_may_hang = false;
   // The abort and the destruction of a non-blocking communicator return before its work is over.
   bool ends_in_background = true;
+  // A collective outside of a group returns ncclSuccess while it goes on.
+  bool collectives_succeed_early = false;
   // The destruction of a communicator that has failed returns the error and leaves the calling
   // thread inside a group.
   bool failed_destroy_opens_group = true;
@@ -57,6 +59,8 @@ constexpr NcclProfile nccl_profile(int version) {
   // ncclCommAbort() and ncclCommDestroy() of init.cc call commReclaim(); since 2.22.3 with
   // ncclAsyncLaunch().
   profile.ends_in_background = version >= 22203;
+  // Measured (faults/played_gpu/FINDINGS.md): 2.22.3 does not, 2.23.4 does, and 2.26.2 does not.
+  profile.collectives_succeed_early = version >= 22304 && version < 22602;
   // ncclCommDestroy() of init.cc starts a group before it looks at the state; 2.27.3 does not.
   profile.failed_destroy_opens_group = version >= 22403 && version != 22703;
   // Reported of 2.31.2 and newer: the destruction has a barrier that nobody else enters

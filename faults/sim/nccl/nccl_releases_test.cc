@@ -240,6 +240,39 @@ Collective sum_of(SimRank& on, const Tensor& tensor) {
   return sum;
 }
 
+// Also where NCCL says too early that a sum has succeeded, and refuses the next one.
+TEST_P(NcclReleaseF, OneSumAfterTheOtherIsRight) {
+  in_groups(
+      [](SimRank& on, NcclProcessGroup& group, const auto&) {
+        const Tensor data = ones(on);
+        for (const float expected : {3.0F, 9.0F}) {
+          const Status status = sim::run(group, sum_of(on, data));
+          ASSERT_TRUE(status.ok()) << status.to_string();
+          EXPECT_EQ(on.values(data), std::vector<float>(16, expected));
+        }
+        on.meet();
+      },
+      faults::Kind::kSlowThread);
+}
+
+TEST(NcclReleases, OnlyOneSaysThatASumHasSucceededWhileItGoesOn) {
+  const auto says_so = [](std::string_view release) {
+    bool is_early = false;
+    ends_of(release, 2, [&](SimRank& on) {
+      const NcclComm comm = on.connected();
+      const Tensor data = ones(on);
+      const NcclResult result = start(on, comm, data);
+      is_early = is_early ||
+                 (result == NcclResult::kSuccess && state_of(on, comm) == NcclResult::kInProgress);
+      EXPECT_EQ(on.settled(comm), NcclResult::kSuccess);
+      on.finish();
+      on.destroy(comm);
+    });
+    return is_early;
+  };
+  EXPECT_EQ(releases_where(says_so), std::set<std::string>{"2.23"});
+}
+
 // Where NCCL says nothing, the deadline of the group ends what is in flight.
 TEST_P(NcclReleaseF, F1ALostConnectionEndsOnEveryRank) {
   in_groups(

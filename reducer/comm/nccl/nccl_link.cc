@@ -46,6 +46,10 @@ Code code_of(NcclResult result) {
 
 std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
+// A collective outside of a group may say that it has succeeded although it goes on: measured with
+// 2.23.4, not with 2.22.3 and 2.26.2 (faults/played_gpu/FINDINGS.md).
+bool may_go_on_after_success(int version) { return version >= 22300 && version < 22602; }
+
 }  // namespace
 
 Status NcclLink::interrupted() {
@@ -114,6 +118,8 @@ NcclResult NcclLink::ask(NcclComm comm) const {
 }
 
 Status NcclLink::await(const char* what, NcclResult result) {
+  if (result == NcclResult::kSuccess && may_go_on_after_success(api_.version))
+    result = NcclResult::kInProgress;
   Duration span = std::min(kFirstNap, poll_);
   while (result == NcclResult::kInProgress) {
     nap(span);

@@ -75,15 +75,17 @@ struct NcclCall {
     const std::string digits = answers_of(version).substr(3 * static_cast<std::size_t>(state), 2);
     return {static_cast<NcclResult>(digits[0] - '0'), static_cast<NcclResult>(digits[1] - '0')};
   }
-  // NCCL 2.22 begins a group of nothing, does not forget a split that was refused, and launches a
-  // collective within the call.
+  // NCCL before 2.27 begins a group of nothing, and does not forget a split that was
+  // refused. 2.22.3 launches a collective within the call; 2.23.4 says so, and does it later.
   std::string answers_of(int version) const {
     const std::string which = name;
     std::string digits = answers;
     if (version >= 22700) return digits;
     if (which == "an empty group") return "00 77 04 00 00";
     if (which.starts_with("split")) return "00 44 44 00 07";
-    if (digits.ends_with("70") && !which.starts_with("revoke") && which != "finalize")
+    const bool is_in_call =
+        version < 22300 || (version < 22602 && which != "a group with an all-reduce");
+    if (is_in_call && digits.ends_with("70") && !which.starts_with("revoke") && which != "finalize")
       digits.replace(digits.size() - 2, 2, "00");
     return digits;
   }
