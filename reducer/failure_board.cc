@@ -57,6 +57,13 @@ Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, 
     silence.suspect = static_cast<int>(r);
     most = votes[r];
   }
+  // Rather than a silent rank that nobody suspects, it is one that others suspect, and whose report
+  // cannot be read.
+  for (std::size_t r = 0; silence.ranks > 0 && r < reports.size(); ++r) {
+    if (!unreadable[r] || votes[r] <= most) continue;
+    silence.suspect = static_cast<int>(r);
+    most = votes[r];
+  }
   silence.is_suspected = most > 0;
   if (is_peer_lost && silence.ranks > 1 && most == 0) silence.suspect = kNone;
   return silence;

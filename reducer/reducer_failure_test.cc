@@ -458,6 +458,19 @@ TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
   }
 }
 
+// Rank 1 saw rank 2 leave, whose report is damaged, and rank 0 is late with its own.
+TEST(ReducerSurvivors, F2WhoLeftADamagedReportIsSuspectedAndNotALateRank) {
+  auto store = std::make_shared<HashStore>();
+  ASSERT_TRUE(store->set("failure/2", std::string()));
+  Failure own;
+  own.code = Code::kPeerLost;
+  own.rank = own.suspect = 2;
+  own.collective = "all_reduce";
+  const Failure settled = FailureBoard(store, 1, 3).settle(own, milliseconds(10));
+  EXPECT_EQ(settled.rank, 2) << settled.to_string();
+  EXPECT_EQ(settled.suspect, 2) << settled.to_string();
+}
+
 // Rank 0 saw rank 1 leave, which had seen rank 2 leave. What rank 2 had to say is damaged.
 TEST(ReducerSurvivors, F2ARankWhoseReportIsDamagedIsSuspectedLikeASilentOne) {
   auto store = std::make_shared<HashStore>();

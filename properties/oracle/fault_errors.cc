@@ -248,9 +248,10 @@ bool FaultErrors::cuts_off_one(const faults::Fault& fault) const {
 // take one of these for the cause.
 Among FaultErrors::suspects(std::uint32_t step) const {
   const faults::Fault& fault = c_.fatal_[0];
-  // Of two ranks, one that stopped and goes on suspects the other, and nobody can tell which it
-  // was.
-  const bool is_mutual = fault.kind == faults::Kind::kNodeStop && c_.case_.program.world == 2;
+  // Of two ranks, one that was stopped or cut off, and lives, suspects the other, and nobody can
+  // tell which it was.
+  const bool is_mutual = c_.case_.program.world == 2 && (fault.kind == faults::Kind::kNodeStop ||
+                                                         fault.kind == faults::Kind::kRankLeftOut);
   const bool is_link = !cuts_off_one(fault) && (fault.kind == faults::Kind::kLinkReset ||
                                                 faults::is_network(fault.kind) || is_mutual);
   Among ranks = Among::none();
