@@ -60,13 +60,13 @@ TEST(Child, ThatCrashesIsLost) {
   EXPECT_THAT(loss([] { ::raise(SIGKILL); }), HasSubstr("killed by signal 9"));
 }
 
-extern "C" void on_signal(int signal, siginfo_t* info, void*) {
+extern "C" void note_the_signal(int signal, siginfo_t* info, void*) {
   if (!is_signal_of_child(signal, info->si_pid)) ::_exit(3);
 }
 
 void watch_for_sigterm() {
   struct sigaction action = {};
-  action.sa_sigaction = on_signal;
+  action.sa_sigaction = note_the_signal;
   action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGTERM, &action, nullptr);
 }
