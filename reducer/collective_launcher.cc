@@ -16,7 +16,7 @@ void CollectiveLauncher::move_to(Membership membership) {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
   membership_ = std::move(membership);
-  report_ = std::make_unique<EarlyReport>(store(), rank(), size());
+  report_.move_to(store(), rank(), size());
 }
 
 void CollectiveLauncher::forget_passes() {
@@ -30,7 +30,7 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
   collective.verify = verifies_payload_;
   const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;
   ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
-  work.observe(*report_);
+  work.observe(report_);
   if (Status status = group.start(collective, work); !status.ok()) {
     if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
     return status;

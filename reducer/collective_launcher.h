@@ -63,7 +63,7 @@ class CollectiveLauncher {
   Work& control() { return control_; }
 
   // The first failure of a collective, which the peers know already.
-  std::optional<Failure> reported() const { return report_->first(); }
+  std::optional<Failure> reported() const { return report_.first(); }
 
   // Ends the groups on this rank. What is in flight completes with the cause.
   void abort(const Status& cause);
@@ -79,7 +79,7 @@ class CollectiveLauncher {
 
  private:
   Membership membership_;
-  std::unique_ptr<EarlyReport> report_;  // of this membership
+  EarlyReport report_;  // of this membership
   const bool is_after_backward_;
   const bool verifies_payload_;
   std::int64_t reducer_id_ = kNone;

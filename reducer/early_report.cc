@@ -7,16 +7,27 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+void EarlyReport::move_to(std::shared_ptr<Store> store, int rank, int size) {
+  const platform::MutexLock lock(mutex_);
+  store_ = std::move(store);
+  rank_ = rank;
+  size_ = size;
+  first_.reset();
+}
+
+// The store is asked without the lock: it may take long.
 void EarlyReport::failed(const Failure& failure) noexcept {
   attempt([&] {
     Failure report = failure;
+    platform::MutexLock lock(mutex_);
+    if (first_) return;
+    // Peers name who aborted their collectives; nobody is named where this rank did it.
+    if (report.code == Code::kAborted && report.rank == kNone) report.rank = rank_;
     seen_by(rank_, report);
-    {
-      const platform::MutexLock lock(mutex_);
-      if (first_) return;
-      first_ = report;
-    }
-    FailureBoard(store_, rank_, size_).publish(report);
+    first_ = report;
+    FailureBoard board(store_, rank_, size_);
+    lock.unlock();
+    board.publish(report);
   });
 }
 

@@ -5,7 +5,7 @@
 // end of the backward, next looks at its collectives, which may be seconds later where the backward
 // is long. Peers that heard of nothing but the closed connections would by then suspect this rank.
 //
-// Threads: failed() is called by threads of the group, and first() by the thread that trains.
+// Threads: failed() is called by threads of the group, and the rest by the thread that trains.
 // Failure: without memory or a store nothing is reported; then the reducer reports, but later.
 #pragma once
 
@@ -22,18 +22,18 @@ inline namespace LOCKSTEP_NS {
 
 class EarlyReport final : public WorkObserver {
  public:
-  EarlyReport(std::shared_ptr<Store> store, int rank, int size)
-      : store_(std::move(store)), rank_(rank), size_(size) {}
+  // The group of the collectives that begin from now on; what an earlier one reported is forgotten.
+  void move_to(std::shared_ptr<Store> store, int rank, int size);
 
   void failed(const Failure& failure) noexcept override;
   // What was reported, if anything was.
   std::optional<Failure> first() const;
 
  private:
-  const std::shared_ptr<Store> store_;
-  const int rank_;
-  const int size_;
   mutable platform::Mutex mutex_{"early_report"};
+  std::shared_ptr<Store> store_ LOCKSTEP_GUARDED_BY(mutex_);
+  int rank_ LOCKSTEP_GUARDED_BY(mutex_) = kNone;
+  int size_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::optional<Failure> first_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 

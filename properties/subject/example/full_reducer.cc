@@ -75,8 +75,9 @@ std::vector<lockstep_error> read_flight_records(const FullReducer& reducer,
     lockstep_error unheard;
     uint64_t bytes = 0;
     if (reducer.host->store_get(reducer.host, key_of(r).c_str(), &records[r], sizeof records[r],
-                                &bytes, patience_ms, &unheard) == LOCKSTEP_OK)
-      continue;
+                                &bytes, patience_ms, &unheard) == LOCKSTEP_OK &&
+        bytes == sizeof records[r])
+      continue;  // A record that is torn counts as none.
     records[r].code = LOCKSTEP_OK;
     patience_ms = 1;
   }

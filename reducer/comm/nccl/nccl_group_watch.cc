@@ -159,14 +159,15 @@ Failure NcclProcessGroup::Impl::overdue(const Operation& operation) {
 
 // --- The first cause, for all ranks.
 
-// A report that cannot be read is no cause (F2). Its writer has ended the group all the same, and
-// NCCL does not say who that is.
+// A report that cannot be read is no cause (F2). Its writer has ended the group all the same; of
+// more than two ranks NCCL does not say which one that is.
 Failure NcclProcessGroup::Impl::told(const std::string& bytes) const {
   const bool is_readable = read_failure(bytes, size_).has_value();
   Failure failure = decode_failure(bytes, size_);
   failure.reported_by = rank_;
   if (is_readable) return failure;
   failure.code = Code::kPeerLost;
+  if (size_ == 2) failure.suspect = 1 - rank_;
   failure.detail = "a peer has ended the group, and " + failure.detail;
   return failure;
 }
