@@ -40,7 +40,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
 }
 
 void normalize(Schedule& schedule) {
-  if (schedule.policy > Schedule::Policy::kDelayBounded)
+  if (schedule.policy > Schedule::Policy::kSurw)
     schedule.policy = Schedule::Policy::kDefault;
   std::vector<Schedule::Deviation>& list = schedule.deviations;
   if (schedule.policy != Schedule::Policy::kDefault) list.clear();

@@ -532,9 +532,11 @@ struct Values<Schedule::Policy> {
                                    {"random_walk", 26, {}, "random walk"},
                                    {"stay_biased", 12, {}, "stay-biased walk"},
                                    {"round_robin", 12, {}, "round robin"},
-                                   {"pos", 26, {}, "partial order sampling"},
+                                   {"pos", 20, {}, "partial order sampling"},
                                    {"pct", 7, {}, "probabilistic concurrency testing"},
-                                   {"delay_bounded", 3, {}, "delay-bounded scheduling"}};
+                                   {"delay_bounded", 3, {}, "delay-bounded scheduling"},
+                                   {"urw", 3, {}, "uniform random walk"},
+                                   {"surw", 3, {}, "selectively uniform random walk"}};
 };
 template <>
 struct Values<faults::Kind> {

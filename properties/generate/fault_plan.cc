@@ -328,8 +328,7 @@ void PlanDrawer::draw_reset_fault() {
   const Fault* const first = first_that_resets();
   const reference::Misfit& misfit = program_.misfit;
   const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  if (first == nullptr || program_.world == 1 || is_refused ||
-      !random_.percent(kResetFaultPercent))
+  if (first == nullptr || program_.world == 1 || is_refused || !random_.percent(kResetFaultPercent))
     return;
   for (int i = 0; i < faults::kKinds; ++i)
     if (usable_in_reset(static_cast<Kind>(i))) kinds_[kind_count_++] = static_cast<Kind>(i);
@@ -363,8 +362,7 @@ const Fault* PlanDrawer::any_harmful() {
 // Rank 0 makes the id, and each rank a communicator, which it asks about until it is there.
 void PlanDrawer::draw_connect_fault() {
   const Fault* const first = first_that_resets();
-  if (first == nullptr || program_.world == 1 ||
-      !drawable_kinds(options_).has(Kind::kConnectError))
+  if (first == nullptr || program_.world == 1 || !drawable_kinds(options_).has(Kind::kConnectError))
     return;
   Fault fault;
   fault.kind = Kind::kConnectError;

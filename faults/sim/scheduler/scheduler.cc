@@ -41,7 +41,7 @@ void Scheduler::reset(const Schedule& schedule) {
   ObjectId::begin_run();
   given_.assign(schedule.deviations.begin(), schedule.deviations.end());
   if (policy_ != nullptr) {
-    policy_->begin(schedule.seed);
+    policy_->begin(schedule.seed, counts_);
     given_.clear();
   }
   deviation_cursor_ = 0;
@@ -77,7 +77,7 @@ inline FiberId Scheduler::choose_runnable(FiberId by_default, bool may_stay) {
   FiberId picked = by_default;
   if (policy_ != nullptr)
     picked = policy_->pick({runnable_, by_id_.data(), current_ == nullptr ? kNoFiber : current_->id,
-                            may_stay, choices_});
+                            may_stay, choices_, by_default});
   else if (choices_ >= next_deviation_) [[unlikely]]
     picked = follow_deviations(runnable_.set(), by_default);
   record(picked, by_default);
@@ -121,6 +121,7 @@ FiberId Scheduler::spawn(std::string_view name, std::uint32_t group, std::functi
   fiber.queue = nullptr;
   fiber.retake = nullptr;
   fiber.next_object = fiber.wait_object = nullptr;
+  fiber.next_lock = kUnjudgedName;
   ++live_;
   if (policy_ != nullptr) policy_->on_spawn(fiber.id);
   make_ready(fiber);
@@ -222,6 +223,7 @@ void Scheduler::abandon_all() {
 void Scheduler::yield() {
   if (++steps_ > options_.step_limit) stop(End::kLivelock);
   current_->next_object = nullptr;
+  current_->next_lock = kUnjudgedName;
   if (policy_ != nullptr) policy_->on_yield(current_->id);
   if (runnable_.count() > 1)
     choose_at_point(runnable_.after(current_->id));

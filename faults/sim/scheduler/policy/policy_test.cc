@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "faults/sim/scheduler/scheduler.h"
+#include "faults/sim/scheduler/sync.h"
 
 namespace lockstep::simulation {
 namespace {
@@ -33,6 +35,7 @@ bool is_overtaken(Scheduler& scheduler, const Schedule& schedule) {
 int found(Policy policy, bool (*is_found)(Scheduler&, const Schedule&), int seeds = 1000) {
   Scheduler scheduler;
   int count = 0;
+  EXPECT_FALSE(is_found(scheduler, {Policy::kCounting, 0, {}}));
   for (int seed = 0; seed < seeds; ++seed)
     count += is_found(scheduler, {policy, static_cast<std::uint64_t>(seed), {}}) ? 1 : 0;
   return count;
@@ -86,6 +89,48 @@ TEST(SchedulingPolicy, ADelayStopsAFiberInTheMiddle) {
   EXPECT_EQ(found(Policy::kDefault, is_stopped_once), 0);
   EXPECT_LT(found(Policy::kRandomWalk, is_stopped_once), 5);
   EXPECT_GT(found(Policy::kDelayBounded, is_stopped_once), 8);
+}
+
+TEST(SchedulingPolicy, AUniformWalkStopsAFiberAnywhere) {
+  EXPECT_GT(found(Policy::kUrw, is_stopped_once), 20);  // one of 21 places
+}
+
+// As is_second_first(), with a mutex.
+bool is_second_first_to_lock(Scheduler& scheduler, const Schedule& schedule) {
+  scheduler.reset(schedule);
+  MutexCore mutex("policy_test");
+  int first = -1;
+  const auto use = [&](int who) {
+    mutex.lock();
+    if (first < 0) first = who;
+    mutex.unlock();
+  };
+  scheduler.spawn("late", 0, [&] {
+    for (int i = 0; i < kSteps; ++i) Scheduler::running()->point();
+    use(0);
+  });
+  scheduler.spawn("early", 0, [&] { use(1); });
+  EXPECT_EQ(scheduler.run().end, End::kFinished);
+  return first == 0;
+}
+
+TEST(SchedulingPolicy, ASelectivelyUniformWalkOrdersLocksAlone) {
+  EXPECT_LT(found(Policy::kRandomWalk, is_second_first_to_lock), 10);
+  EXPECT_GT(found(Policy::kSurw, is_second_first_to_lock), 300);  // half of them
+  EXPECT_LT(found(Policy::kSurw, is_second_first_to_lock), 700);
+}
+
+TEST(SchedulingPolicy, CountsBelongToNamesAndGroups) {
+  Scheduler scheduler;
+  is_second_first_to_lock(scheduler, {Policy::kCounting, 0, {}});
+  const std::vector<EventCounts::Entry>& counts = scheduler.event_counts().entries();
+  ASSERT_EQ(counts.size(), 2U);
+  const NameId lock = intern_name("policy_test");
+  for (const EventCounts::Entry& entry : counts) {
+    EXPECT_EQ(entry.fibers, 1U) << entry.name;
+    EXPECT_LE(entry.locks[lock], 1U) << entry.name;
+    EXPECT_GE(entry.events, entry.locks[lock]) << entry.name;
+  }
 }
 
 // With fixed priorities, a fiber that yields in a loop would wait forever for one of a lower
