@@ -8,32 +8,26 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 void EarlyReport::move_to(std::shared_ptr<Store> store, int rank, int size) {
-  const platform::MutexLock lock(mutex_);
   store_ = std::move(store);
   rank_ = rank;
   size_ = size;
-  first_.reset();
+  is_there_ = is_taken_ = false;
 }
 
-// The store is asked without the lock: it may take long.
 void EarlyReport::failed(const Failure& failure) noexcept {
+  if (is_taken_.exchange(true)) return;
   attempt([&] {
-    Failure report = failure;
-    platform::MutexLock lock(mutex_);
-    if (first_) return;
+    first_ = failure;
     // Peers name who aborted their collectives; nobody is named where this rank did it.
-    if (report.code == Code::kAborted && report.rank == kNone) report.rank = rank_;
-    seen_by(rank_, report);
-    first_ = report;
-    FailureBoard board(store_, rank_, size_);
-    lock.unlock();
-    board.publish(report);
+    if (first_.code == Code::kAborted && first_.rank == kNone) first_.rank = rank_;
+    seen_by(rank_, first_);
+    is_there_ = true;
+    FailureBoard(store_, rank_, size_).publish(first_);
   });
 }
 
 std::optional<Failure> EarlyReport::first() const {
-  const platform::MutexLock lock(mutex_);
-  return first_;
+  return is_there_ ? std::optional(first_) : std::nullopt;
 }
 
 }  // namespace LOCKSTEP_NS

@@ -23,6 +23,7 @@ inline namespace LOCKSTEP_NS {
 class EarlyReport final : public WorkObserver {
  public:
   // The group of the collectives that begin from now on; what an earlier one reported is forgotten.
+  // No collective is in flight.
   void move_to(std::shared_ptr<Store> store, int rank, int size);
 
   void failed(const Failure& failure) noexcept override;
@@ -30,11 +31,12 @@ class EarlyReport final : public WorkObserver {
   std::optional<Failure> first() const;
 
  private:
-  mutable platform::Mutex mutex_{"early_report"};
-  std::shared_ptr<Store> store_ LOCKSTEP_GUARDED_BY(mutex_);
-  int rank_ LOCKSTEP_GUARDED_BY(mutex_) = kNone;
-  int size_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  std::optional<Failure> first_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::shared_ptr<Store> store_;
+  int rank_ = kNone;
+  int size_ = 0;
+  platform::Atomic<bool> is_taken_{false};  // by the thread that reports
+  platform::Atomic<bool> is_there_{false};  // first_ is written, and stays
+  Failure first_;
 };
 
 }  // namespace LOCKSTEP_NS

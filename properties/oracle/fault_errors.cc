@@ -341,16 +341,17 @@ void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirement
 
 // Of a rank without inputs (S2).
 void FaultErrors::allow_in_join(std::vector<AllowedError>& errors) const {
-  if (c_.fatal_.empty()) return;
-  AllowedError allowed{.faults = c_.fatal_};
+  if (c_.fatal_.empty() && c_.broken_stores_.empty()) return;
+  // A rank whose store failed does not learn why others did.
+  AllowedError allowed{.faults = c_.fatal_.empty() ? c_.broken_stores_ : c_.fatal_};
   Requirements& it = allowed.requirements;
   require_place(it);
   it.allow(Must::kParameters, {.without = kNamesBucket});
   it.allow(Must::kParameters, {.with = kNamesParameters});
-  if (c_.fatal_.size() != 1)
-    it.allow(Must::kCause, {.open = Unspecified::kSeveralFaults});
-  else if (!c_.broken_stores_.empty())
+  if (!c_.broken_stores_.empty())
     it.allow(Must::kCause, {.open = Unspecified::kStore});
+  else if (c_.fatal_.size() != 1)
+    it.allow(Must::kCause, {.open = Unspecified::kSeveralFaults});
   else if (c_.program_fails())
     it.allow(Must::kCause, {.open = Unspecified::kFaultsAndErrors});
   else if (!is_of_user(c_.fatal_[0]))
