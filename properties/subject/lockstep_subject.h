@@ -249,7 +249,7 @@ struct lockstep_host {
    * exchange their errors. A value is set once; the first one remains. store_get() waits for the
    * key, at most `timeout_ms` (then it returns LOCKSTEP_TIMEOUT); a value longer than `capacity` is
    * LOCKSTEP_INVALID_ARGUMENT. `bytes` is set to its length, which may be less than what was
-   * set: faults of the store are calls that fail or take long, and values of which a part arrives. */
+   * set: with faults of the store calls fail or take long, and a part of a value arrives. */
   int32_t (*store_set)(const lockstep_host* host, const char* key, const void* value,
                        uint64_t bytes, lockstep_error* error);
   int32_t (*store_get)(const lockstep_host* host, const char* key, void* value, uint64_t capacity,
