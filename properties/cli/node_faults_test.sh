@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # node_faults_test.sh PROGRAM: faults of a node and of the store act on ranks in namespaces, ranks are
-# left out, and every verdict is right. (Ranks that are replaced: `lockstep matrix --faults rank_replaced`.) A planned fault that does nothing is told. Where
+# replaced and left out, and every verdict is right. A planned fault that does nothing is told. Where
 # the system has no namespaces it says so and is skipped (77).
 program=$(realpath -- "$1")
 # shellcheck source=properties/cli/expect.sh
@@ -64,9 +64,15 @@ for at in 0 1; do
   expect_fired rank_left_out
   [[ $(grep -c "rank 1, step 1:" out) -ge 1 ]] || fail "the rank that was left out ended a step"
 done
+case_with 10000 "$(fault rank_replaced 0 0)"  # a process takes a while to start on a busy machine
+expect_fired rank_replaced
+case_with 10000 "$(fault rank_replaced 1 0)" "$(throws 2)"
+expect_fired rank_replaced
 
-# Ranks are stopped and left out over the loopback interface, too.
+# Ranks are replaced, stopped and left out over the loopback interface, too.
 lane=gloo
+case_with 10000 "$(fault rank_replaced 0 0)"
+expect_fired rank_replaced
 for kind in "node_stop 0 4000000" "rank_left_out 0 0"; do
   # shellcheck disable=SC2086
   case_with 1500 "$(fault $kind)"

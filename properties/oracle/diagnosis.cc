@@ -38,13 +38,13 @@ class DiagnosisOracle {
     end_ = is_last_ ? static_cast<std::uint32_t>(share_.steps.size())
                     : recoveries[generation].before_step;
     if (generation > 0) begin_ = recoveries[generation - 1].before_step;
-    for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) {
-      const auto is_it = [rank](std::uint32_t other) { return other == rank; };
-      const bool is_there =
-          generation == 0 || std::any_of(recoveries[generation - 1].survivors.begin(),
-                                         recoveries[generation - 1].survivors.end(), is_it);
-      if (is_there && reference::group_of(c.program, rank) == group) members_.push_back(rank);
-    }
+    // Ranks that join come after those that stay (F4), whatever their number in the program.
+    if (generation > 0) members_ = recoveries[generation - 1].survivors;
+    for (std::uint32_t rank = 0; generation == 0 && rank < observation.ranks.size(); ++rank)
+      members_.push_back(rank);
+    std::erase_if(members_, [&](std::uint32_t rank) {
+      return reference::group_of(c.program, rank) != group;
+    });
   }
 
   Verdict judge() const {
@@ -142,7 +142,10 @@ class DiagnosisOracle {
       if (!is_same) return lies("was another collective");
       const bool is_then = told->launched_us == static_cast<std::int64_t>(own.launched_us) &&
                            told->completed_us == static_cast<std::int64_t>(own.completed_us);
-      if (!is_then) return lies("ran at another time");
+      if (!is_then)
+        return lies(fmt::format("ran at another time: from {} to {} us, and not from {} to {}",
+                                own.launched_us, own.completed_us, told->launched_us,
+                                told->completed_us));
       const bool has_number = told->what == RecordedCollective::What::kBucket ||
                               told->what == RecordedCollective::What::kUsageMap;
       if (has_number && !joins_ && told->pass != pass_number(step.step))

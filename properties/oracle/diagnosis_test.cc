@@ -170,5 +170,31 @@ TEST_F(DiagnosisOracleTest, T1WhereAllIsWellNothingMayBeTold) {
   expect_wrong([](Diagnosis& d) { --d.records[0].pass; });
 }
 
+// A rank that was replaced joins behind those that stay (F4): after that, rank 1 of the group is
+// another one than rank 1 of the program.
+TEST_F(DiagnosisOracleTest, F4RanksAreThoseOfTheGroupAfterARecovery) {
+  case_.program.steps.resize(3, case_.program.steps[0]);
+  case_.faults.faults = {{faults::Kind::kNodeThrows, 0, 1, 0, 0}};
+  observe();
+  ASSERT_EQ(observation_.recoveries.size(), 1u);
+  Result<Diagnosis> later = diagnose(observation_.flight_records_of(1, 0));
+  ASSERT_TRUE(later.has_value());
+  const auto failing = [&] {
+    UnspecifiedCounts counts;
+    return judge_diagnosis(case_, expectation_, observation_, 1, 0, *later, counts).failing;
+  };
+  // What rank 1 does takes place a microsecond later than what the others do.
+  for (RecordedCollective& each : later->records[1].collectives) ++each.launched_us;
+  EXPECT_EQ(failing(), Failing::kWrongError);
+  for (ObservedStep& step : observation_.ranks[1].steps)
+    for (ObservedCollective& each : step.collectives) ++each.launched_us;
+  EXPECT_EQ(failing(), Failing::kNothing);
+  // Rank 2 of the program was the second in its group, and so is what it recorded.
+  observation_.recoveries[0].survivors = {0, 2, 1};
+  EXPECT_EQ(failing(), Failing::kWrongError);
+  std::swap(observation_.ranks[1], observation_.ranks[2]);
+  EXPECT_EQ(failing(), Failing::kNothing);
+}
+
 }  // namespace
 }  // namespace lockstep::properties
