@@ -132,14 +132,10 @@ Status NetworkFaults::start(Active& active) {
 }
 
 void NetworkFaults::begin(const Fault& fault) {
-  Active active{fault, fmt::format("lockstep{}", tables_++), -1, Clock::time_point::max()};
-  if (fault.duration_us != 0)
-    active.end = Clock::now() + std::chrono::microseconds(fault.duration_us);
+  Active active{fault, fmt::format("lockstep{}", tables_++), -1,
+                TimedFaults<Active>::end_of(fault)};
   const Status status = start(active);
-  if (status.ok())
-    active_.push_back(std::move(active));
-  else
-    reports_.push_back({fault.kind, 0, status.failure().detail});
+  faults_.add(std::move(active), status);
 }
 
 std::uint64_t NetworkFaults::count(const Active& active) const {
@@ -153,35 +149,25 @@ std::uint64_t NetworkFaults::count(const Active& active) const {
   return counted({"ip", "-j", "-s", "link", "show", "dev", kDataInterface}, "packets");
 }
 
-void NetworkFaults::end(const Active& active) {
+FaultReport NetworkFaults::end(const Active& active) {
   const std::uint64_t acted = active.relayed >= 0 ? relay_->end(active.relayed) : count(active);
-  reports_.push_back({active.fault.kind, acted, acted != 0 ? "" : "no packet met it"});
-  if (active.relayed >= 0) return;
+  FaultReport report{active.fault.kind, acted, acted != 0 ? "" : "no packet met it"};
+  if (active.relayed >= 0) return report;
   if (is_filter(active.fault.kind))
     run({"nft", "delete", "table", "inet", active.table}).ignore();
   else if (active.fault.kind == Kind::kNetBandwidth)
     run({"tc", "qdisc", "del", "dev", kDataInterface, "root"}).ignore();
   else
     run({"ip", "link", "set", kDataInterface, "mtu", std::to_string(kUsualMtu)}).ignore();
+  return report;
 }
 
 Clock::time_point NetworkFaults::end_those_due() {
-  const Clock::time_point now = Clock::now();
-  Clock::time_point next = Clock::time_point::max();
-  for (const Active& each : active_) {
-    if (each.end <= now)
-      end(each);
-    else
-      next = std::min(next, each.end);
-  }
-  std::erase_if(active_, [&](const Active& each) { return each.end <= now; });
-  return next;
+  return faults_.end_those_due([this](const Active& each) { return end(each); });
 }
 
 std::vector<FaultReport> NetworkFaults::end_all() {
-  for (const Active& each : active_) end(each);
-  active_.clear();
-  return std::exchange(reports_, {});
+  return faults_.end_all([this](const Active& each) { return end(each); });
 }
 
 }  // namespace lockstep::properties::hosts

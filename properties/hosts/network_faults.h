@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "faults/plan.h"
-#include "properties/hosts/fault_report.h"
 #include "properties/hosts/line.h"
 #include "properties/hosts/relay.h"
+#include "properties/hosts/timed_faults.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties::hosts {
@@ -53,14 +53,13 @@ class NetworkFaults {
   };
   Status start(Active& active);
   Status filter(const Active& active);
-  void end(const Active& active);
+  FaultReport end(const Active& active);
   std::uint64_t count(const Active& active) const;
 
   const std::function<std::string(std::uint32_t rank)> address_of_;
   std::unique_ptr<Relay> relay_;  // null where the plan needs none
   std::string no_relay_;          // why there is none, where the plan needs one
-  std::vector<Active> active_;
-  std::vector<FaultReport> reports_;
+  TimedFaults<Active> faults_;
   std::uint64_t tables_ = 0;
 };
 

@@ -119,48 +119,32 @@ Status NodeFaults::start(Active& active) {
 }
 
 void NodeFaults::begin(const Fault& fault, pid_t process) {
-  Active active{fault, process, {}, 0, Clock::time_point::max()};
-  if (fault.duration_us != 0)
-    active.end = Clock::now() + std::chrono::microseconds(fault.duration_us);
+  Active active{fault, process, {}, 0, TimedFaults<Active>::end_of(fault)};
   const Status status = start(active);
-  if (status.ok())
-    active_.push_back(active);
-  else
-    reports_.push_back({fault.kind, 0, status.failure().detail});
+  faults_.add(std::move(active), status);
 }
 
-void NodeFaults::end(const Active& active) {
+FaultReport NodeFaults::end(const Active& active) {
   const Fault& fault = active.fault;
   const std::uint64_t acted = count(fault.kind) - active.counted;
   const char* const why = fault.kind == Kind::kNodeClock    ? "nobody read the wall clock"
                           : fault.kind == Kind::kNodeMemory ? "the process asked for no more memory"
                                                             : "the process asked for no descriptor";
-  reports_.push_back({fault.kind, acted, acted != 0 ? "" : why});
   if (fault.kind == Kind::kNodeClock) {
     const std::int64_t by = std::int64_t{fault.at / 2} * 1'000'000;
     switches_->clock_shift_ns.fetch_sub(fault.at % 2 == 0 ? by : -by);
   } else {
     (void)::prlimit(active.process, resource_of(fault.kind), &active.before, nullptr);
   }
+  return {fault.kind, acted, acted != 0 ? "" : why};
 }
 
 Clock::time_point NodeFaults::end_those_due() {
-  const Clock::time_point now = Clock::now();
-  Clock::time_point next = Clock::time_point::max();
-  for (const Active& each : active_) {
-    if (each.end <= now)
-      end(each);
-    else
-      next = std::min(next, each.end);
-  }
-  std::erase_if(active_, [&](const Active& each) { return each.end <= now; });
-  return next;
+  return faults_.end_those_due([this](const Active& each) { return end(each); });
 }
 
 std::vector<FaultReport> NodeFaults::end_all() {
-  for (const Active& each : active_) end(each);
-  active_.clear();
-  return std::exchange(reports_, {});
+  return faults_.end_all([this](const Active& each) { return end(each); });
 }
 
 }  // namespace lockstep::properties::hosts

@@ -17,8 +17,8 @@
 
 #include "faults/node/node_switches.h"
 #include "faults/plan.h"
-#include "properties/hosts/fault_report.h"
 #include "properties/hosts/line.h"
+#include "properties/hosts/timed_faults.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties::hosts {
@@ -59,13 +59,12 @@ class NodeFaults {
   Status open_switches();
   Status start(Active& active);
   std::uint64_t count(faults::Kind kind) const;
-  void end(const Active& active);
+  FaultReport end(const Active& active);
 
   int fd_ = -1;  // of the file with the switches
   faults::NodeSwitches* switches_ = nullptr;
   std::string lacking_;  // why the process has no such library
-  std::vector<Active> active_;
-  std::vector<FaultReport> reports_;
+  TimedFaults<Active> faults_;
 };
 
 }  // namespace lockstep::properties::hosts
