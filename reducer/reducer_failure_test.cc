@@ -334,48 +334,52 @@ TEST(ReducerSurvivors, F2ACauseWithThousandsOfParametersReachesThePeers) {
   EXPECT_EQ(settled.parameters[0], "p0");
 }
 
+// What each rank takes for the first cause, by rank, where each reports what report_of() returns.
+std::vector<Failure> settled_by_all(int size, const std::function<Failure(int rank)>& report_of) {
+  auto store = std::make_shared<HashStore>();
+  for (int rank = 0; rank < size; ++rank) FailureBoard(store, rank, size).publish(report_of(rank));
+  std::vector<Failure> settled;
+  for (int rank = 0; rank < size; ++rank)
+    settled.push_back(FailureBoard(store, rank, size).settle(report_of(rank), seconds(10)));
+  return settled;
+}
+
+// The report of a rank whose first all-reduce failed.
+Failure report_with(Code code, int rank, int suspect) {
+  Failure report;
+  report.code = code;
+  report.rank = rank;
+  report.suspect = suspect;
+  report.pass = report.sequence = 0;
+  report.collective = "all_reduce";
+  return report;
+}
+
 // The link between ranks 2 and 3 broke, and ranks 0 and 1 wait for those behind them.
 TEST(ReducerSurvivors, F2OfABrokenLinkOneOfItsEndsIsSuspected) {
-  constexpr int kSize = 4;
   // Rank 3 may also notice first that rank 0 closed its connections.
-  for (const std::array<int, kSize> suspects : {std::array{1, 2, 3, 2}, std::array{1, 2, 3, 0}})
-    for (int rank = 0; rank < kSize; ++rank) {
-      auto store = std::make_shared<HashStore>();
-      Failure own;
-      for (int other = 0; other < kSize; ++other) {
-        Failure report;
-        const bool is_end = other == 2 || (other == 3 && suspects[3] == 2);
-        report.code = is_end ? Code::kTransport : Code::kPeerLost;
-        report.rank = report.suspect = suspects[static_cast<std::size_t>(other)];
-        report.pass = report.sequence = 0;
-        report.collective = "all_reduce";
-        FailureBoard(store, other, kSize).publish(report);
-        if (other == rank) own = report;
-      }
-      const Failure settled = FailureBoard(store, rank, kSize).settle(own, seconds(10));
+  for (const std::array<int, 4> suspects : {std::array{1, 2, 3, 2}, std::array{1, 2, 3, 0}}) {
+    const auto report_of = [&](int rank) {
+      const bool is_end = rank == 2 || (rank == 3 && suspects[3] == 2);
+      const int suspect = suspects[static_cast<std::size_t>(rank)];
+      return report_with(is_end ? Code::kTransport : Code::kPeerLost, suspect, suspect);
+    };
+    for (const Failure& settled : settled_by_all(4, report_of)) {
       EXPECT_EQ(settled.code, Code::kTransport) << settled.to_string();
       EXPECT_EQ(settled.rank, 3) << settled.to_string();
       EXPECT_EQ(settled.suspect, 3) << settled.to_string();
     }
+  }
 }
 
 // The link from rank 2 to rank 0 broke. Rank 2 alone saw it; it closed its connections, and so did
 // rank 1 because of that, and the suspicions run in a circle of three.
 TEST(ReducerSurvivors, F2InACircleTheRankWhoseLinkBrokeIsBelieved) {
-  constexpr int kSize = 3;
-  for (int rank = 0; rank < kSize; ++rank) {
-    auto store = std::make_shared<HashStore>();
-    Failure own;
-    for (int other = 0; other < kSize; ++other) {
-      Failure report;
-      report.code = other < 2 ? Code::kPeerLost : Code::kTransport;
-      report.rank = report.suspect = (other + 1) % kSize;
-      report.pass = report.sequence = 0;
-      report.collective = "all_reduce";
-      FailureBoard(store, other, kSize).publish(report);
-      if (other == rank) own = report;
-    }
-    const Failure settled = FailureBoard(store, rank, kSize).settle(own, seconds(10));
+  const auto report_of = [](int rank) {
+    const int next = (rank + 1) % 3;
+    return report_with(rank < 2 ? Code::kPeerLost : Code::kTransport, next, next);
+  };
+  for (const Failure& settled : settled_by_all(3, report_of)) {
     EXPECT_EQ(settled.code, Code::kTransport) << settled.to_string();
     EXPECT_EQ(settled.suspect, 0) << settled.to_string();
   }
@@ -383,22 +387,11 @@ TEST(ReducerSurvivors, F2InACircleTheRankWhoseLinkBrokeIsBelieved) {
 
 // The wait of rank 1 ended before its group could say whom it waited for.
 TEST(ReducerSurvivors, F2ARankThatSuspectsNobodyAndHoldsUpOthersIsNamed) {
-  constexpr int kSize = 3;
-  for (int rank = 0; rank < kSize; ++rank) {
-    auto store = std::make_shared<HashStore>();
-    Failure own;
-    for (int other = 0; other < kSize; ++other) {
-      Failure report;
-      report.code = Code::kTimeout;
-      report.rank = other == 1 ? kNone : other;
-      report.suspect = other == 1 ? kNone : 1;
-      report.pass = report.sequence = 0;
-      report.collective = "all_reduce";
-      report.reported_by = other;
-      FailureBoard(store, other, kSize).publish(report);
-      if (other == rank) own = report;
-    }
-    const Failure settled = FailureBoard(store, rank, kSize).settle(own, seconds(10));
+  const auto report_of = [](int rank) {
+    return rank == 1 ? report_with(Code::kTimeout, kNone, kNone)
+                     : report_with(Code::kTimeout, rank, 1);
+  };
+  for (const Failure& settled : settled_by_all(3, report_of)) {
     EXPECT_EQ(settled.rank, 1) << settled.to_string();
     EXPECT_EQ(settled.suspect, 1) << settled.to_string();
   }
@@ -407,25 +400,14 @@ TEST(ReducerSurvivors, F2ARankThatSuspectsNobodyAndHoldsUpOthersIsNamed) {
 // No packet of rank 1 arrives anywhere, but the store is elsewhere: all others suspect rank 1,
 // which suspects its neighbour, and has made as much progress as anybody.
 TEST(ReducerSurvivors, F2ARankThatNobodyCanReachIsNotBelieved) {
-  for (const int size : {3, 4, 10}) {
-    for (int rank = 0; rank < size; ++rank) {
-      auto store = std::make_shared<HashStore>();
-      Failure own;
-      for (int other = 0; other < size; ++other) {
-        Failure report;
-        report.code = Code::kTimeout;
-        report.rank = other;
-        report.suspect = other == 1 ? 2 : 1;
-        report.pass = report.sequence = 0;
-        report.collective = "all_reduce";
-        FailureBoard(store, other, size).publish(report);
-        if (other == rank) own = report;
-      }
-      const Failure settled = FailureBoard(store, rank, size).settle(own, seconds(10));
+  const auto report_of = [](int rank) {
+    return report_with(Code::kTimeout, rank, rank == 1 ? 2 : 1);
+  };
+  for (const int size : {3, 4, 10})
+    for (const Failure& settled : settled_by_all(size, report_of)) {
       EXPECT_EQ(settled.suspect, 1) << settled.to_string();
       EXPECT_EQ(settled.rank, 1) << settled.to_string();
     }
-  }
 }
 
 // A report in the store may be damaged, or come from anybody.
