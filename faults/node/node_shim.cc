@@ -160,7 +160,8 @@ int sem_timedwait(sem_t* __restrict semaphore, const timespec* __restrict until)
 
 // ---- Memory ----
 
-// What an allocator asks the system for. Those of libc itself do not come by here.
+// Memory that an allocator asks the system for. Calls from within libc do not go through this
+// function.
 void* mmap(void* at, std::size_t bytes, int protection, int flags, int fd, off_t offset) {
   const auto got = ::syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
   if (got == -1 && errno == ENOMEM) note_refused_memory();
@@ -226,13 +227,7 @@ int open(const char* file, int flags, ...) {
   va_end(rest);
   return note_descriptor(real(file, flags, mode));
 }
-int open64(const char* file, int flags, ...) {
-  static auto* const real = NEXT(open64);
-  va_list rest;
-  va_start(rest, flags);
-  const mode_t mode = va_arg(rest, mode_t);
-  va_end(rest);
-  return note_descriptor(real(file, flags, mode));
-}
+// Both are one function where a file offset has 64 bits.
+int open64(const char* file, int flags, ...) __attribute__((alias("open")));
 
 }  // extern "C"

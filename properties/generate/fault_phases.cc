@@ -139,7 +139,10 @@ PhaseCase case_of(const Planned& planned, FaultPhase phase, std::uint32_t world)
   const bool may_fail = !faults::is_benign(planned.kind) && planned.duration_us < kSecond / 2;
   const bool outlasts = planned.kind == Kind::kNodeStop;
   const bool heals = planned.kind == Kind::kNetPartition && planned.duration_us > 0;
-  out.value.timeout_ms = (may_fail && !heals) || outlasts ? kTimeoutMs : kLongTimeoutMs;
+  // Another process takes its time to start, and the others wait for it while they connect.
+  const bool is_replaced = planned.kind == Kind::kRankReplaced;
+  const bool is_short = (may_fail && !heals && !is_replaced) || outlasts;
+  out.value.timeout_ms = is_short ? kTimeoutMs : kLongTimeoutMs;
   // What makes the ranks reset, and the second recovery for which a replacement waits.
   if (phase == FaultPhase::kReset) out.value.faults.faults.push_back({Kind::kNodeThrows, 0, 1, 0});
   out.value.faults.faults.push_back(fault);
