@@ -92,7 +92,7 @@ class Injector {
     const std::uint32_t site = state.calls++;
     return state.armed[kCalls] != 0 && fire_call(rank, site);
   }
-  // Whether this call fails with which the rank's group connects.
+  // Whether this call of NCCL fails, which is one of those with which the rank's group connects.
   bool on_connect_call(std::uint32_t rank, ConnectCall call) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.connect_calls[static_cast<std::size_t>(call)]++;

@@ -183,7 +183,7 @@ TEST(Injector, EveryKindHasASite) {
     }
     for (const Fault& fault : injector.on_exchange(0)) injector.note_effect(fault);
     const std::uint64_t fired = count(injector, static_cast<Kind>(kind));
-    // Who carries a fault out on the rank's host says whether it has acted.
+    // A fault of the host counts as fired when the host says that it has acted.
     EXPECT_EQ(fired, is_of_host(static_cast<Kind>(kind)) ? 0U : 1U)
         << name_of(static_cast<Kind>(kind));
   }

@@ -110,7 +110,7 @@ constexpr bool is_payload(Kind kind) {
   return kind >= Kind::kPayloadFlip && kind <= Kind::kPayloadShift;
 }
 
-// Whether it acts on what a rank does with the store, in the simulator.
+// Whether a fault of this kind acts, in the simulator, on the calls that a rank makes to the store.
 constexpr bool is_store_call(Kind kind) {
   return kind >= Kind::kStoreDelay && kind <= Kind::kStoreTorn;
 }
@@ -124,16 +124,16 @@ constexpr bool is_of_hosts_lane(Kind kind) { return is_network(kind) || is_of_no
 constexpr bool is_of_store(Kind kind) {
   return kind >= Kind::kStoreFull && kind <= Kind::kStoreSlow;
 }
-// Whether the rank's host, or the store, carries the fault out. Such a fault fires when it has
-// acted, and not where it begins.
+// Whether the host of the rank, or the store, carries out a fault of this kind. The fault fires
+// when it has acted, and not when it begins.
 constexpr bool is_of_host(Kind kind) {
   return kind >= Kind::kNetPartition && kind != Kind::kNodeStop && kind < Kind::kRankReplaced;
 }
-// Whether it acts where the rank connects with the others, if it is a fault in a reset.
+// Whether a fault of this kind that is planned in a reset acts while the rank connects.
 constexpr bool acts_in_connect(Kind kind) {
   return is_of_store(kind) || kind == Kind::kNodeMemory || kind == Kind::kNodeDescriptors;
 }
-// Whether the process of the rank ends, and whether it may.
+// Whether a fault of this kind ends the process of the rank, and whether it may.
 constexpr bool ends_process(Kind kind) {
   return kind == Kind::kRankExit || kind == Kind::kRankReplaced;
 }

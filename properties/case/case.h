@@ -66,7 +66,7 @@ std::uint64_t hash_of(const Case& value);
 
 // Whether a fault of this kind keeps its rank (or a link of the rank) from ever answering, so that
 // the others need a timeout.
-// Whether the rank must be a process of its own for the fault.
+// Whether a fault of this kind can act only on a rank that is a process of its own.
 bool needs_process(faults::Kind kind);
 
 bool can_silence(faults::Kind kind);

@@ -159,7 +159,7 @@ class MatrixRun {
     return {};
   }
 
-  // Whether the lane can carry out the fault of the case.
+  // Whether the lane of the subject can carry out the fault that the case is about.
   bool can_plan(std::size_t subject, std::size_t c) const {
     if (planned_.empty() || options_.columns[subject].lane == LaneKind::kHosts) return true;
     const faults::Kind kind = planned_[c].kind;

@@ -35,7 +35,8 @@ struct Operation {
 
   std::uint64_t count() const;
   std::string name() const;  // "all_reduce/float32/16 KiB"
-  // Of a plain sum, what its call and NCCL's proxy cost the host: "enqueue/float32/16 KiB".
+  // The names of what the call of a plain sum, and NCCL's proxy for it, cost the host, such as
+  // "enqueue/float32/16 KiB".
   std::string enqueue_name() const;
   std::string proxy_name() const;
 };

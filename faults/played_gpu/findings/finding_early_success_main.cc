@@ -1,4 +1,5 @@
-// What ncclAllReduce returns on a communicator that does not block, while the other rank is late.
+// Shows what ncclAllReduce returns while the other rank is late, if the communicator does not
+// block.
 //   early_success libnccl.so.2 [liblockstep-played-gpu.so]    without the second: on a GPU
 #include <dlfcn.h>
 #include <sys/mman.h>
