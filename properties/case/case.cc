@@ -79,6 +79,7 @@ void normalize(Case& value) {
   normalize(value.faults, value.program);
   normalize(value.schedule);
   value.timeout_ms = std::min(value.timeout_ms, kMaxTimeoutMs);
+  if (static_cast<std::size_t>(value.switched.option) > fields::kSwitchable) value.switched = {};
 }
 
 bool equal(const Case& a, const Case& b) { return fields::same(a, b); }
