@@ -1,5 +1,4 @@
-// Shows what ncclAllReduce returns while the other rank is late, if the communicator does not
-// block.
+// Shows what ncclAllReduce of a nonblocking communicator returns while the other rank is late.
 //   early_success libnccl.so.2 [liblockstep-played-gpu.so]    without the second: on a GPU
 #include <dlfcn.h>
 #include <sys/mman.h>
