@@ -119,6 +119,7 @@ class Soak : public ::testing::Test {
       case Fault::kKill:
         return ranks_->signal_child(process, SIGKILL);
       case Fault::kStop:
+        lives_[process].was_stopped = true;
         return ranks_->signal_child(process, SIGSTOP);
       case Fault::kCutOff:
         lives_[process].has_no_store = true;
@@ -192,7 +193,8 @@ TEST_F(Soak, DISABLED_TrainsOnAfterEachFault) {
         << kNames[static_cast<int>(fault)] << ", process " << process
         << ": the others, or all of them, did not go on within 100 s";
     const int overlap = first_overlap(lives_, kProcesses);
-    ASSERT_EQ(overlap, kNone) << "two groups trained at once, or one after its end";
+    ASSERT_EQ(overlap, kNone) << "two groups trained at once, or one after its end: process "
+                              << process << ", " << kNames[static_cast<int>(fault)];
     for (int each = 0; each < kProcesses; ++each) ASSERT_EQ(lives_[each].wrong, 0) << each;
   }
   for (std::size_t i = 0; i < std::size(kNames); ++i)

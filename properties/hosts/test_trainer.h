@@ -20,10 +20,12 @@ constexpr int kEvents = 200;
 
 // It holds what became of a process, and what the test asks of it, in memory that all share.
 struct Life {
-  std::atomic<bool> waits{false};            // it is a spare: it does not begin yet
-  std::atomic<int> births{0};                // how often the process was started
-  std::atomic<int> pace_ms{0};               // how long it pauses before each step
-  std::atomic<bool> has_no_store{false};     // it cannot reach the store
+  std::atomic<bool> waits{false};         // it is a spare: it does not begin yet
+  std::atomic<int> births{0};             // how often the process was started
+  std::atomic<int> pace_ms{0};            // how long it pauses before each step
+  std::atomic<bool> has_no_store{false};  // it cannot reach the store
+  // It was stopped: it may have ended a step that it notes when it goes on.
+  std::atomic<bool> was_stopped{false};
   std::atomic<bool> is_naive{false};         // where it cannot, it goes on alone: a bug on purpose
   std::atomic<int> generation{kNone};        // of its group; kNone: it has none
   std::atomic<int> size{0};                  // of its group
@@ -197,7 +199,7 @@ class Trainer {
     ++life_.steps;
     ++life_.of_generation;
     const auto at = static_cast<std::size_t>(roster_.generation);
-    if (at < kGenerations) {
+    if (at < kGenerations && !life_.was_stopped.exchange(false)) {
       if (life_.first_ms[at] == 0) life_.first_ms[at] = now_ms();
       life_.last_ms[at] = now_ms();
       life_.size_of[at] = roster_.size();
