@@ -9,7 +9,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
 expect 1 "'moon' is no option that can be switched: give all, or some of mode order" "$program" fuzz --metamorphic=moon
 expect 1 "'hook_result' is no option that can be switched" "$program" fuzz --metamorphic=views,hook_result
 expect 1 "leave out --against" "$program" fuzz --metamorphic --against reducer
-expect 1 "--campaign excludes --metamorphic" "$program" fuzz --metamorphic --campaign folder
+expect 1 "--metamorphic excludes --campaign" "$program" fuzz --metamorphic --campaign folder
 
 # The reducer passes, nearly all cases are compared, and those that are not are counted.
 expect_match 0 '^run twice, with an option switched: [0-9]+ cases \((9[0-9]|100) %\)' \
