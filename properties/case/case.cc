@@ -91,7 +91,7 @@ std::uint64_t hash_of(const Case& value) {
     // A case without a switch keeps the hash that it had before cases could have one.
     using T = std::remove_cvref_t<decltype(field.get(value))>;
     if constexpr (std::is_same_v<T, Switch>)
-      if (value.switched.option == SwitchedOption::kNone) return;
+      if (fields::same(value.switched, Switch())) return;
     hash_values(hash, field.get(value));
   });
   return hash;
