@@ -10,8 +10,7 @@
 
 #include <algorithm>
 
-#include "properties/hosts/test_namespace_ranks.h"
-#include "reducer/comm/roster.h"
+#include "properties/hosts/test_trainer.h"
 
 namespace lockstep::testing {
 namespace {
@@ -19,208 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kTimeout{800};
-constexpr milliseconds kConnectTimeout{2000};
-constexpr milliseconds kPatience{
-    2500};  // more than the time in which all survivors notice a failure
 constexpr int kSteps = 20;
-constexpr int kGenerations = 32;
-constexpr int kEvents = 200;
-
-// It holds what became of a process, and what the test asks of it, in memory that all share.
-struct Life {
-  std::atomic<bool> waits{false};         // it is a spare: it does not begin yet
-  std::atomic<bool> has_no_store{false};  // it cannot reach the store
-  std::atomic<bool> is_naive{false};      // where it cannot, it goes on alone: a bug on purpose
-  std::atomic<int> generation{kNone};     // of its group; kNone: it has none
-  std::atomic<int> size{0};               // of its group
-  std::atomic<int> steps{0};              // that ended well
-  std::atomic<int> of_generation{0};      // of them, in this generation
-  std::atomic<int> wrong{0};              // steps with wrong bits
-  std::atomic<std::int64_t> first_ms[kGenerations] = {};  // when it ended steps of a generation
-  std::atomic<std::int64_t> last_ms[kGenerations] = {};
-  std::atomic<int> size_of[kGenerations] = {};
-  std::atomic<int> events{0};
-  struct Event {
-    std::int64_t ms = 0;
-    char text[220] = {};
-  } event[kEvents];
-
-  void tell(const std::string& text) {
-    const int at = events++;
-    if (at >= kEvents) return;
-    strncpy(event[at].text, text.c_str(), sizeof event[at].text - 1);
-    event[at].ms = now_ms();
-  }
-};
-
-// The store, as long as the process can reach it.
-class ReachedStore final : public Store {
- public:
-  ReachedStore(std::shared_ptr<Store> inner, const Life& life)
-      : inner_(std::move(inner)), life_(life) {}
-  Result<bool> set(std::string_view key, std::string_view value) override {
-    if (life_.has_no_store) return failed(gone());
-    return inner_->set(key, value);
-  }
-  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
-    if (life_.has_no_store) return failed(gone());
-    return inner_->get(key, deadline);
-  }
-  Result<bool> contains(std::string_view key) override {
-    if (life_.has_no_store) return failed(gone());
-    return inner_->contains(key);
-  }
-
- private:
-  static Status gone() { return {Code::kTransport, "the store cannot be reached"}; }
-
-  const std::shared_ptr<Store> inner_;
-  const Life& life_;
-};
-
-// A process that trains, and goes on after each failure with whoever is left.
-class Trainer {
- public:
-  Trainer(int process, std::shared_ptr<Store> store, Life& life, int most)
-      : process_(process), life_(life), store_(std::make_shared<ReachedStore>(store, life)) {
-    options_.most = most;
-    options_.patience = kPatience;
-    p_ = replica_.add("p");
-    q_ = replica_.add("q");
-  }
-
-  // A step, or the way into the next group.
-  Status go_on() {
-    while (life_.waits) pause_for(milliseconds(5));
-    if (roster_.rank == kNone || !is_in_group_) {
-      enter_group();
-      return {};
-    }
-    const Status status = train();
-    if (status.ok()) {
-      note_step();
-      return {};
-    }
-    leave(status);
-    return {};
-  }
-
- private:
-  void enter_group() {
-    options_.name = "p" + std::to_string(process_) + "." + std::to_string(lives_);
-    auto next = agree_on_roster(*store_, roster_, options_, platform::Deadline::in(seconds(8)));
-    if (!next) {
-      tell_once("no group: " + next.error().failure().detail);
-      if (life_.is_naive) return go_on_alone();
-      // Left out: it comes back as a process that joins.
-      if (next.error().code() == Code::kAborted) {
-        roster_ = Roster();
-        ++lives_;
-      }
-      pause_for(milliseconds(200));
-      return;
-    }
-    roster_ = *next;
-    begin_group();
-  }
-
-  void begin_group() {
-    const Status status = connect();
-    if (!status.ok()) return leave(status);
-    is_in_group_ = true;
-    step_ = 0;
-    life_.of_generation = 0;
-    life_.size = roster_.size();
-    life_.generation = static_cast<int>(roster_.generation);
-    life_.tell("in generation " + std::to_string(roster_.generation) + " as rank " +
-               std::to_string(roster_.rank) + " of " + std::to_string(roster_.size()));
-  }
-
-  // The control: a process goes on with what it sees itself, without asking the store.
-  void go_on_alone() {
-    roster_.members = {options_.name};
-    roster_.rank = 0;
-    ++roster_.generation;
-    keys_ = std::make_shared<HashStore>();
-    begin_group();
-  }
-
-  void tell_once(const std::string& text) {
-    if (text != told_) life_.tell(text);
-    told_ = text;
-  }
-
-  Status connect() {
-    GlooContextOptions connection;
-    connection.timeout = kConnectTimeout;
-    connection.address = data_address(static_cast<std::uint32_t>(process_));
-    const auto keys = std::make_shared<PrefixStore>(roster_.prefix(), keys_);
-    auto group = GlooProcessGroup::connect(keys, roster_.rank, roster_.size(),
-                                           with_timeout(kTimeout), connection);
-    if (!group) return group.error();
-    group_ = std::shared_ptr<ProcessGroup>(std::move(*group));
-    if (replica_.parallel) return replica_.parallel->reset({group_, keys});
-    ReducerOptions options = quick_options(false);
-    options.failure_grace = milliseconds(300);
-    return replica_.create({group_, keys}, options);
-  }
-
-  void leave(const Status& status) {
-    life_.generation = kNone;
-    is_in_group_ = false;
-    life_.tell("failed: " + std::string(name_of(status.code())) + ", suspect " +
-               std::to_string(status.failure().suspect) + ": " + status.failure().detail);
-    if (group_) group_->abort(status);
-  }
-
-  // A process contributes a number that makes the mean a whole one.
-  double contribution(int process) const {
-    return roster_.size() * (process + 1 + static_cast<double>(step_ % 5));
-  }
-
-  static Values values_at(double value) { return {value, 2 * value}; }
-
-  Status train() {
-    replica_.undefine_grads();
-    LOCKSTEP_RETURN_IF_ERROR(
-        replica_.backward(replica_.forward_of({p_, q_}), values_at(contribution(process_))));
-    double mean = 0;
-    for (const std::string& each : roster_.members)
-      mean += contribution(std::stoi(each.substr(1))) / roster_.size();
-    const Values expected = values_at(mean);
-    if (values_of(p_->grad()) != expected || values_of(q_->grad()) != expected) ++life_.wrong;
-    return {};
-  }
-
-  void note_step() {
-    ++step_;
-    ++life_.steps;
-    ++life_.of_generation;
-    const auto at = static_cast<std::size_t>(roster_.generation) % kGenerations;
-    if (life_.first_ms[at] == 0) life_.first_ms[at] = now_ms();
-    life_.last_ms[at] = now_ms();
-    life_.size_of[at] = roster_.size();
-    // Rank 0 ends the group where somebody waits to join; the others learn it as a failure.
-    if (roster_.rank != 0 || step_ % 10 != 0) return;
-    const auto waits = somebody_waits(*store_, roster_);
-    if (waits && *waits) leave(Status(Code::kAborted, "somebody waits to join"));
-  }
-
-  const int process_;
-  Life& life_;
-  const std::shared_ptr<Store> store_;
-  std::shared_ptr<Store> keys_ = store_;  // of the groups
-  std::string told_;
-  RosterOptions options_;
-  Roster roster_;
-  int lives_ = 0;
-  bool is_in_group_ = false;
-  std::int64_t step_ = 0;
-  TestRank replica_;
-  Ref<Parameter> p_, q_;
-  std::shared_ptr<ProcessGroup> group_;
-};
 
 class Recovery : public ::testing::Test {
  protected:
@@ -242,7 +40,8 @@ class Recovery : public ::testing::Test {
     if (lives_ == nullptr) return;
     for (int process = 0; ranks_ && process < ranks_->size(); ++process)
       EXPECT_EQ(lives_[process].wrong, 0) << "process " << process << " had wrong bits";
-    EXPECT_EQ(overlap() != kNone, is_split_on_purpose_) << "generation " << overlap();
+    const int overlap = first_overlap(lives_, kMost);
+    EXPECT_EQ(overlap != kNone, is_split_on_purpose_) << "generation " << overlap;
     print_timeline();
     ranks_.reset();
     ::munmap(lives_, kMost * sizeof(Life));
@@ -310,30 +109,6 @@ class Recovery : public ::testing::Test {
 
  private:
   static constexpr std::size_t kMost = NamespaceRanks::kMost;
-
-  // A generation that two groups have, or in which a step ended before the last one of an earlier
-  // generation; kNone if there is none.
-  int overlap() const {
-    std::int64_t last = 0;
-    for (std::size_t g = 0; g < kGenerations; ++g) {
-      std::int64_t first_here = 0;
-      std::int64_t last_here = 0;
-      int members = 0;
-      int size = 0;
-      for (std::size_t i = 0; i < kMost; ++i) {
-        const std::int64_t first = lives_[i].first_ms[g];
-        if (first == 0) continue;
-        first_here = first_here == 0 ? first : std::min(first_here, first);
-        last_here = std::max(last_here, lives_[i].last_ms[g].load());
-        size = std::max(size, lives_[i].size_of[g].load());
-        ++members;
-      }
-      if (members == 0) continue;
-      if (first_here < last || members > size) return static_cast<int>(g);
-      last = last_here;
-    }
-    return kNone;
-  }
 
   void print_timeline() const {
     struct Line {

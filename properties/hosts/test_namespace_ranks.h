@@ -26,6 +26,7 @@ using properties::hosts::data_address;
 
 struct RankOutcome {
   std::atomic<pid_t> pid{0};
+  std::atomic<pid_t> child{0};          // that runs the body, where a body is run anew
   std::atomic<bool> has_left{false};    // its process has left the network of the test
   std::atomic<bool> is_plugged{false};  // into the switches
   std::atomic<int> operations{0};       // that ended well
@@ -54,18 +55,17 @@ class NamespaceRanks {
   using MakeStep =
       std::function<Step(const std::shared_ptr<ProcessGroup>&, const std::shared_ptr<Store>&)>;
 
+  // Runs a rank's process until it is killed.
+  using Body = std::function<int(int rank, const std::shared_ptr<Store>&)>;
+
   // `most`: steps of a rank that nothing disturbs.
   NamespaceRanks(int size, std::chrono::milliseconds timeout, int most, const MakeStep& make_step)
-      : size_(size) {
-    void* memory = ::mmap(nullptr, kMost * sizeof(RankOutcome), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) abort();
-    outcomes_ = static_cast<RankOutcome*>(memory);
-    for (std::size_t i = 0; i < kMost; ++i) new (&outcomes_[i]) RankOutcome;
-    processes_ = std::make_unique<Processes>(
-        size, [=, this](int rank) { return run(rank, timeout, most, make_step); });
-    for (int rank = 0; rank < size; ++rank) plug_in(rank);
-  }
+      : NamespaceRanks(size, [=, this](int rank) { return run(rank, timeout, most, make_step); }) {}
+
+  // Ranks without a first group. Each runs `body` in a child, and in another one when that is
+  // killed; its namespace stays.
+  NamespaceRanks(int size, const Body& body)
+      : NamespaceRanks(size, [=, this](int rank) { return run_again(rank, body); }) {}
   ~NamespaceRanks() {
     processes_.reset();
     ::munmap(outcomes_, kMost * sizeof(RankOutcome));
@@ -77,6 +77,9 @@ class NamespaceRanks {
   int size() const { return size_; }
   const std::string& directory() const { return directory_.path(); }
   void signal(int rank, int number) { processes_->signal(rank, number); }
+  void signal_child(int rank, int number) {
+    if (const pid_t child = (*this)[rank].child; child > 0) ::kill(child, number);
+  }
 
   // Each waits up to a minute, and fails the test then.
   void wait_for_operations(int operations) {
@@ -93,10 +96,12 @@ class NamespaceRanks {
     const auto done = properties::hosts::run_inside((*this)[rank].pid, arguments, input);
     ASSERT_TRUE(done) << done.error().to_string();
   }
-  // Drops packets: `out` and `in` are rules of nft without their verdict.
-  void drop(int rank, const std::string& out, const std::string& in) {
-    const auto rule = [](const std::string& match) {
-      return match == "none" ? std::string() : match + " counter drop";
+  // Drops packets, or does something else with them: `out` and `in` are rules of nft without their
+  // verdict.
+  void drop(int rank, const std::string& out, const std::string& in,
+            const std::string& verdict = "drop") {
+    const auto rule = [&](const std::string& match) {
+      return match == "none" ? std::string() : match + " counter " + verdict;
     };
     run_in(rank, {"nft", "-f", "-"},
            "table inet trial {\nchain out { type filter hook output priority 0; " + rule(out) +
@@ -127,12 +132,40 @@ class NamespaceRanks {
     outcome.is_plugged = true;
   }
 
-  int run(int rank, std::chrono::milliseconds timeout, int most, const MakeStep& make_step) {
+  NamespaceRanks(int size, const std::function<int(int)>& run) : size_(size) {
+    void* memory = ::mmap(nullptr, kMost * sizeof(RankOutcome), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    outcomes_ = static_cast<RankOutcome*>(memory);
+    for (std::size_t i = 0; i < kMost; ++i) new (&outcomes_[i]) RankOutcome;
+    processes_ = std::make_unique<Processes>(size, run);
+    for (int rank = 0; rank < size; ++rank) plug_in(rank);
+  }
+
+  // In the rank's process: moves it into a network of its own.
+  bool enter_namespace(int rank) {
     RankOutcome& outcome = (*this)[rank];
     outcome.pid = ::getpid();
-    if (const Status left = properties::hosts::leave_network(); !left.ok()) return 3;
+    if (const Status left = properties::hosts::leave_network(); !left.ok()) return false;
     outcome.has_left = true;
     wait([&] { return outcome.is_plugged.load(); }, "switch for rank", rank);
+    return true;
+  }
+
+  int run_again(int rank, const Body& body) {
+    if (!enter_namespace(rank)) return 3;
+    while (true) {
+      Processes child(1, [&](int) {
+        (*this)[rank].child = ::getpid();
+        return body(rank, std::make_shared<FileStore>(directory()));
+      });
+      if (child.wait(0) != Processes::kKilled) return 5;
+    }
+  }
+
+  int run(int rank, std::chrono::milliseconds timeout, int most, const MakeStep& make_step) {
+    RankOutcome& outcome = (*this)[rank];
+    if (!enter_namespace(rank)) return 3;
     const auto store = std::make_shared<FileStore>(directory());
     GlooContextOptions connection;
     connection.timeout = std::chrono::seconds(60);

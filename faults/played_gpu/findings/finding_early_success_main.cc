@@ -1,5 +1,4 @@
-// Shows what ncclAllReduce returns while the other rank is late, if the communicator does not
-// block.
+// Shows what ncclAllReduce of a nonblocking communicator returns while the other rank is late.
 //   early_success libnccl.so.2 [liblockstep-played-gpu.so]    without the second: on a GPU
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -7,21 +6,20 @@
 
 #include <array>
 #include <atomic>
-#include <climits>
 #include <cstdio>
 
 using Id = std::array<char, 128>;
 struct Shared {
-  std::atomic<int> ready;
+  std::atomic<int> ready, done;
   Id id;
 };
 struct Config {  // as far as 2.22 has it; newer ones take their defaults for the rest
   size_t size = 48;
   unsigned magic = 0xcafebeef, version = 22203;
-  int blocking = 0, unset[3] = {INT_MIN, INT_MIN, INT_MIN};
+  int blocking = 0, unset[3] = {1 << 31, 1 << 31, 1 << 31};
   const char* network = nullptr;
-  int split[2] = {INT_MIN, INT_MIN};
-};
+  int split[2] = {1 << 31, 1 << 31};
+} config;
 template <class Function>
 Function* get(void* library, const char* name) {
   return reinterpret_cast<Function*>(dlsym(library, name));
@@ -40,7 +38,6 @@ int rank_main(int rank, char** files, Shared& shared) {
   auto ask = get<int(void*, int*)>(nccl, "ncclCommGetAsyncError");
   if (rank == 0) get<int(Id*)>(nccl, "ncclGetUniqueId")(&shared.id), shared.ready = 1;
   while (!shared.ready) usleep(1000);
-  Config config;
   auto init = get<int(void**, int, Id, int, Config*)>(nccl, "ncclCommInitRankConfig");
   int state = init(&comm, 2, shared.id, rank, &config);
   while (state == 7) usleep(1000), ask(comm, &state);
@@ -56,6 +53,8 @@ int rank_main(int rank, char** files, Shared& shared) {
 
 int main(int, char** files) {
   void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  const int code = rank_main(fork() == 0 ? 1 : 0, files, *static_cast<Shared*>(shared));
+  auto& both = *static_cast<Shared*>(shared);
+  const int code = rank_main(fork() == 0 ? 1 : 0, files, both);
+  for (++both.done; both.done < 2;) usleep(1000);  // NCCL may still send what the other waits for
   fflush(nullptr), _exit(code);
 }
