@@ -44,8 +44,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
 }
 
 void normalize(Schedule& schedule) {
-  if (schedule.policy > Schedule::Policy::kDelayBounded)
-    schedule.policy = Schedule::Policy::kDefault;
+  if (schedule.policy > Schedule::Policy::kSurw) schedule.policy = Schedule::Policy::kDefault;
   std::vector<Schedule::Deviation>& list = schedule.deviations;
   if (schedule.policy != Schedule::Policy::kDefault) list.clear();
   if (list.size() > fields::kMaxDeviations) list.resize(fields::kMaxDeviations);

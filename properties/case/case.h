@@ -26,6 +26,8 @@ struct Schedule {
     kPos,           // partial order sampling
     kPct,           // probabilistic concurrency testing, with 1, 2 or 4 changes of priority
     kDelayBounded,  // takes turns, with 1 to 4 delays
+    kUrw,           // uniform random walk: weighs fibers by the events that they have left
+    kSurw,          // selectively uniform random walk: by their events at one mutex
   };
   struct Deviation {
     std::uint32_t choice = 0;  // the number of the choice in the run, from 0

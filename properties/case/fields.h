@@ -590,13 +590,16 @@ struct Values<reference::Node::Kind> {
 };
 template <>
 struct Values<Schedule::Policy> {
-  static constexpr Value list[] = {{"default", 14, {}, "default"},
-                                   {"random_walk", 26, {}, "random walk"},
-                                   {"stay_biased", 12, {}, "stay-biased walk"},
-                                   {"round_robin", 12, {}, "round robin"},
-                                   {"pos", 26, {}, "partial order sampling"},
-                                   {"pct", 7, {}, "probabilistic concurrency testing"},
-                                   {"delay_bounded", 3, {}, "delay-bounded scheduling"}};
+  // portfolio.h has the weights: they differ between transports.
+  static constexpr Value list[] = {{.name = "default", .phrase = "default"},
+                                   {.name = "random_walk", .phrase = "random walk"},
+                                   {.name = "stay_biased", .phrase = "stay-biased walk"},
+                                   {.name = "round_robin", .phrase = "round robin"},
+                                   {.name = "pos", .phrase = "partial order sampling"},
+                                   {.name = "pct", .phrase = "probabilistic concurrency testing"},
+                                   {.name = "delay_bounded", .phrase = "delay-bounded scheduling"},
+                                   {.name = "urw", .phrase = "uniform random walk"},
+                                   {.name = "surw", .phrase = "selectively uniform random walk"}};
 };
 template <>
 struct Values<faults::Kind> {

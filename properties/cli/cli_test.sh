@@ -71,7 +71,7 @@ echo text >text.npy
 # Pages are files of their own; a place that cannot be written is an error.
 expect 0 "excluded at 95 %: a bug that fails one of" "$program" fuzz --lane sim --cases 200 --seed 3 --html run.html
 expect 0 "schedules by policy, in 13 cases: pos 100 %" "$program" fuzz --lane sim --cases 200 --seed 3 --policy pos
-expect 1 "luck not in {default,random_walk,stay_biased,round_robin,pos,pct,delay_bounded}" "$program" fuzz --cases 1 --policy luck
+expect 1 "luck not in {default,random_walk,stay_biased,round_robin,pos,pct,delay_bounded,urw,surw}" "$program" fuzz --cases 1 --policy luck
 grep -q '<title>A fuzz run without a failure</title>' run.html || fail "fuzz --html writes a page"
 "$program" fuzz --lane sim --cases 20 --seed 3 --html none/run.html >out 2>err; (($? == 1)) || fail "a page that cannot be written is an error"
 grep -q "cannot write none/run.html" err || fail "fuzz says which page cannot be written"

@@ -810,8 +810,7 @@ void draw_transport(Random random, const GenerateOptions& options, Program& prog
 
 void draw_schedule(Random& random, const GenerateOptions& options, Schedule& schedule) {
   if (options.lane != GenerateOptions::Lane::kSim) return;  // real threads follow no schedule
-  const auto drawn =
-      static_cast<Schedule::Policy>(random.weighted(fields::weights<Schedule::Policy>()));
+  const Schedule::Policy drawn = draw_policy(random);
   schedule.policy = options.policy.value_or(drawn);
   schedule.seed = random.word();
   if (schedule.policy != Schedule::Policy::kDefault || random.percent(40)) return;

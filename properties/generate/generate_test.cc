@@ -100,7 +100,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 16586463856035683974u);
+  EXPECT_EQ(hash, 1011990735927572509u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -127,24 +127,23 @@ TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
   }
 }
 
-TEST(Generate, MostCasesOverNcclDrawPartialOrderSamplingUnlessAPolicyIsNamed) {
-  std::map<reference::Transport, int> cases;
-  std::map<reference::Transport, int> sampled;
-  for (std::uint64_t index = 0; index < 3000; ++index) {
-    const Case drawn = generate(18, index);
-    const reference::Transport transport = drawn.program.options.transport;
-    ++cases[transport];
-    sampled[transport] += drawn.schedule.policy == Schedule::Policy::kPos ? 1 : 0;
-  }
-  const int over_nccl = cases[reference::Transport::kNccl];
-  ASSERT_GT(over_nccl, 50);
-  EXPECT_GT(sampled[reference::Transport::kNccl], over_nccl * 65 / 100);
-  EXPECT_LT(sampled[reference::Transport::kHost], cases[reference::Transport::kHost] * 35 / 100);
+// No policy starves: one that finds little of what is planted may find what is not.
+TEST(Generate, EveryPolicyIsDrawnOnEveryTransportUnlessOneIsNamed) {
   GenerateOptions options;
-  options.transport = reference::Transport::kNccl;
-  options.policy = Schedule::Policy::kRoundRobin;
-  for (std::uint64_t index = 0; index < 200; ++index)
-    ASSERT_EQ(generate(18, index, options).schedule.policy, Schedule::Policy::kRoundRobin);
+  for (const reference::Transport transport :
+       {reference::Transport::kHost, reference::Transport::kNccl}) {
+    constexpr int kDrawn = 2000;
+    options.transport = transport;
+    options.policy.reset();
+    std::map<std::string, int> drawn;
+    for (std::uint64_t index = 0; index < kDrawn; ++index)
+      ++drawn[name_of(generate(18, index, options).schedule.policy)];
+    for (const std::string& policy : policy_names())
+      EXPECT_GE(drawn[policy], kDrawn / 100) << policy << " over " << static_cast<int>(transport);
+    options.policy = Schedule::Policy::kRoundRobin;
+    for (std::uint64_t index = 0; index < 200; ++index)
+      ASSERT_EQ(generate(18, index, options).schedule.policy, Schedule::Policy::kRoundRobin);
+  }
 }
 
 // The row of an option says how often it is drawn, and what a subject needs for it.

@@ -1,9 +1,9 @@
-// The portfolio: which policies the schedules of cases have. All cases draw their policy by the
-// weights in the table of fields; cases over NCCL then draw it anew, by weights of their own.
+// The portfolio: which policies the schedules of cases have. Each case draws its policy by weights,
+// which differ between transports.
 //
-// The weights are fixed. They come from `lockstep eval` (faults/sim/README.md), and a run does not
-// change them, so that a seed and an index say which case it is, whatever ran before and on however
-// many workers.
+// The weights are fixed. They are learned from `lockstep eval` (faults/sim/README.md has the
+// figures), and a run does not change them, so that a seed and an index say which case it is,
+// whatever ran before and on however many workers. `fuzz` prints the shares.
 //
 // Threads: any; there is no state.
 #pragma once
@@ -13,6 +13,9 @@
 #include "properties/generate/random.h"
 
 namespace lockstep::properties {
+
+// Draws a policy for a case that is not over NCCL. It draws one number.
+Schedule::Policy draw_policy(Random& random);
 
 // Draws the policy of a case over NCCL, unless the options name one. The seed of the schedule
 // stays. The transport of the program must be drawn already.

@@ -189,10 +189,10 @@ std::uint32_t Explorer::pick_in_order(std::uint64_t enabled, std::uint32_t usual
   return usual;
 }
 
-void Explorer::on_step(FiberId fiber) {
+void Explorer::on_step(const Fiber& fiber) {
   close_step();
   const std::uint32_t next = execution_.steps();
-  const std::uint32_t number = execution_.fiber_of(fiber);
+  const std::uint32_t number = execution_.fiber_of(fiber.id);
   if (role_ == Role::kReorder) {
     is_other_ = is_other_ || next >= order_.size() ||
                 execution_.name_of(number) != other_.name_of(other_.step(order_[next]).fiber);
@@ -201,7 +201,7 @@ void Explorer::on_step(FiberId fiber) {
                     [&](const Asleep& each) { return each.fiber == number; }))
       prune();
   }
-  execution_.on_step(fiber, std::exchange(picked_at_, Execution::kNoChoice));
+  execution_.on_step(fiber.id, std::exchange(picked_at_, Execution::kNoChoice));
   is_open_ = true;
 }
 

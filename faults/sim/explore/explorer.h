@@ -138,8 +138,8 @@ class Explorer final : private StepObserver {
 
   FiberId pick(const Choice& choice) override;
   FiberId pick_waiter(const FiberSet& waiters, FiberId first) override;
-  void on_spawn(FiberId fiber) override { execution_.on_spawn(fiber); }
-  void on_step(FiberId fiber) override;
+  void on_spawn(const Fiber& fiber, const Fiber*) override { execution_.on_spawn(fiber.id); }
+  void on_step(const Fiber& fiber) override;
   void on_access(std::uint64_t object, Access access) override;
   void on_wake(FiberId fiber) override {
     if (is_open_) execution_.on_wake(fiber);

@@ -48,6 +48,7 @@ struct Fiber {
   // What the next step of the fiber uses, if that is known: a mutex, a condition variable or a
   // Place.
   const void* next_object = nullptr;
+  NameId next_lock = kUnjudgedName;  // the name of that mutex, if the step locks one
   // The mutex that a wait on a condition variable has to acquire again.
   MutexCore* retake = nullptr;
   FiberQueue* queue = nullptr;  // the queue that the fiber is in

@@ -23,8 +23,18 @@ enum class Policy : std::uint8_t {
   kPos,
   kPct,
   kDelayBounded,
+  kUrw,
+  kSurw,
+  // Picks as kDefault does, and counts the events of each fiber. kUrw and kSurw are to run the same
+  // program next.
+  kCounting,
 };
-constexpr std::size_t kPolicies = 7;
+constexpr std::size_t kPolicies = 10;
+
+// Whether the policy weighs fibers by the events that a run under kCounting has counted.
+constexpr bool needs_counts(Policy policy) {
+  return policy == Policy::kUrw || policy == Policy::kSurw;
+}
 
 struct Deviation {
   std::uint32_t choice = 0;

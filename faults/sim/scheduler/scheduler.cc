@@ -36,12 +36,11 @@ void Scheduler::reset(const Schedule& schedule) {
   std::unique_ptr<SchedulingPolicy>& policy = policies_[static_cast<std::size_t>(schedule.policy)];
   if (policy == nullptr) policy = make_policy(schedule.policy);
   policy_ = policy.get();
-  observer_ = next_observer_;
-  if (observer_ != nullptr) policy_ = observer_;
+  if (next_observer_ != nullptr) policy_ = next_observer_;
   ObjectId::begin_run();
   given_.assign(schedule.deviations.begin(), schedule.deviations.end());
   if (policy_ != nullptr) {
-    policy_->begin(schedule.seed);
+    policy_->begin(schedule.seed, counts_);
     given_.clear();
   }
   deviation_cursor_ = 0;
@@ -77,7 +76,7 @@ inline FiberId Scheduler::choose_runnable(FiberId by_default, bool may_stay) {
   FiberId picked = by_default;
   if (policy_ != nullptr)
     picked = policy_->pick({runnable_, by_id_.data(), current_ == nullptr ? kNoFiber : current_->id,
-                            may_stay, choices_});
+                            may_stay, choices_, by_default});
   else if (choices_ >= next_deviation_) [[unlikely]]
     picked = follow_deviations(runnable_.set(), by_default);
   record(picked, by_default);
@@ -121,8 +120,9 @@ FiberId Scheduler::spawn(std::string_view name, std::uint32_t group, std::functi
   fiber.queue = nullptr;
   fiber.retake = nullptr;
   fiber.next_object = fiber.wait_object = nullptr;
+  fiber.next_lock = kUnjudgedName;
   ++live_;
-  if (policy_ != nullptr) policy_->on_spawn(fiber.id);
+  if (policy_ != nullptr) policy_->on_spawn(fiber, running_ == this ? current_ : nullptr);
   make_ready(fiber);
   if (running_ == this) point();
   return fiber.id;
@@ -135,6 +135,7 @@ const Outcome& Scheduler::run() {
   exceptions_ = &exception_state();
   root_ = SwitchPoint{};
   running_ = this;
+  observer_ = policy_ == nullptr ? nullptr : policy_->as_step_observer();
   current_ = nullptr;
   outcome_.end = End::kFinished;
   Fiber* first = next_to_run();
@@ -150,6 +151,7 @@ const Outcome& Scheduler::run() {
   }
   current_ = nullptr;
   running_ = nullptr;
+  observer_ = nullptr;
   return outcome_;
 }
 
@@ -222,6 +224,7 @@ void Scheduler::abandon_all() {
 void Scheduler::yield() {
   if (++steps_ > options_.step_limit) stop(End::kLivelock);
   current_->next_object = nullptr;
+  current_->next_lock = kUnjudgedName;
   if (policy_ != nullptr) policy_->on_yield(current_->id);
   if (runnable_.count() > 1)
     choose_at_point(runnable_.after(current_->id));
@@ -319,6 +322,7 @@ void Scheduler::park() {
     stop(End::kLivelock);
   self.timed_out = false;
   self.next_object = self.wait_object;
+  self.next_lock = kUnjudgedName;
   self.state = Fiber::State::kWaiting;
   runnable_.erase(self.id);
   Fiber* next = next_to_run();

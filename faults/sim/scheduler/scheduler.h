@@ -98,6 +98,7 @@ class Scheduler {
   // Returns how many choices left a fiber that could have gone on.
   std::uint32_t preemptions() const { return preemptions_; }
   const std::vector<Deviation>& deviations() const { return taken_; }
+  const EventCounts& event_counts() const { return counts_; }  // of the last run under kCounting
   std::vector<std::string> lock_order_violations() const { return lock_order_.violations(); }
 
   // --- These functions can be called anywhere.
@@ -126,9 +127,10 @@ class Scheduler {
   const std::string& current_name() const { return current_->name; }
 
   // A scheduling point: another fiber may run before this returns. `object` is what the caller is
-  // about to use, such as a mutex.
-  void point(const void* object = nullptr) {
+  // about to use, such as a mutex; `lock` is the name of a mutex that it is about to lock.
+  void point(const void* object = nullptr, NameId lock = kUnjudgedName) {
     current_->next_object = object;
+    current_->next_lock = lock;
     if (++steps_ > options_.step_limit) [[unlikely]]
       stop(End::kLivelock);
     if (runnable_.count() > 1)
@@ -178,7 +180,7 @@ class Scheduler {
 
   static void tell_step(const Fiber& fiber) {
     if (observer_ != nullptr) [[unlikely]]
-      observer_->on_step(fiber.id);
+      observer_->on_step(fiber);
   }
   void choose_at_point(FiberId by_default);
   FiberId choose_runnable(FiberId by_default, bool may_stay);
@@ -207,6 +209,7 @@ class Scheduler {
   std::uint32_t live_ = 0;
   std::array<std::unique_ptr<SchedulingPolicy>, kPolicies> policies_;  // made when first used
   SchedulingPolicy* policy_ = nullptr;                                 // null: the default
+  EventCounts counts_;  // of the last run under kCounting
   // The choice of the next deviation. Without one, a value that no choice reaches.
   std::uint64_t next_deviation_ = ~std::uint64_t{0};
   std::size_t deviation_cursor_ = 0;

@@ -83,9 +83,10 @@ RunLog run_workload(Scheduler& scheduler, const Schedule& schedule) {
   return {end, scheduler.trace_hash(), scheduler.choices(), scheduler.deviations(), workload.log};
 }
 
-constexpr Policy kAllPolicies[] = {Policy::kDefault,     Policy::kRandomWalk, Policy::kStayBiased,
-                                   Policy::kRoundRobin,  Policy::kPos,        Policy::kPct,
-                                   Policy::kDelayBounded};
+constexpr Policy kAllPolicies[] = {Policy::kDefault,      Policy::kRandomWalk, Policy::kStayBiased,
+                                   Policy::kRoundRobin,   Policy::kPos,        Policy::kPct,
+                                   Policy::kDelayBounded, Policy::kUrw,        Policy::kSurw,
+                                   Policy::kCounting};
 static_assert(std::size(kAllPolicies) == kPolicies);
 
 TEST(Scheduler, TheSameSeedGivesTheSameTraceOver1000Seeds) {

@@ -13,7 +13,7 @@ MutexCore::~MutexCore() {
 void MutexCore::lock() {
   Scheduler* scheduler = Scheduler::running();
   if (scheduler == nullptr) return;
-  scheduler->point(this);
+  scheduler->point(this, name_);
   acquire(*scheduler);
 }
 

@@ -26,7 +26,7 @@ class PriorityChanges final : public SchedulingPolicy {
     return highest(choice);
   }
   void on_yield(FiberId fiber) override { fall(fiber); }
-  void on_spawn(FiberId fiber) override { priorities_[fiber] = kNotDrawn; }
+  void on_spawn(const Fiber& fiber, const Fiber*) override { priorities_[fiber.id] = kNotDrawn; }
 
  protected:
   void restart() override {

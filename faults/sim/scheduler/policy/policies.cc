@@ -4,7 +4,8 @@
 
 namespace lockstep::simulation {
 
-void SchedulingPolicy::begin(std::uint64_t seed) {
+void SchedulingPolicy::begin(std::uint64_t seed, EventCounts& counts) {
+  counts_ = &counts;
   state_ = seed * 0xd134'2543'de82'ef95U + 1;
   restart();
 }
@@ -24,8 +25,9 @@ namespace {
 
 using Make = std::unique_ptr<SchedulingPolicy> (*)();
 // By Policy; the scheduler implements the default policy itself.
-constexpr Make kMakers[] = {nullptr,  make_random_walk, make_stay_biased,  make_round_robin,
-                            make_pos, make_pct,         make_delay_bounded};
+constexpr Make kMakers[] = {nullptr,   make_random_walk, make_stay_biased,   make_round_robin,
+                            make_pos,  make_pct,         make_delay_bounded, make_urw,
+                            make_surw, make_counting};
 static_assert(std::size(kMakers) == kPolicies);
 
 }  // namespace

@@ -25,7 +25,7 @@ class PartialOrderSampling final : public SchedulingPolicy {
     priorities_[best] = kNotDrawn;
     return best;
   }
-  void on_spawn(FiberId fiber) override { priorities_[fiber] = kNotDrawn; }
+  void on_spawn(const Fiber& fiber, const Fiber*) override { priorities_[fiber.id] = kNotDrawn; }
 
  protected:
   void restart() override { priorities_.fill(kNotDrawn); }

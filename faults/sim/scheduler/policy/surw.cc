@@ -1,0 +1,121 @@
+// Selectively uniform random walk (Zhao, Wolff, Mathur and Roychoudhury, "Selectively Uniform
+// Concurrency Testing", ASPLOS 2025): only the order of selected events is to be uniform. The paper
+// selects the accesses to one variable, drawn anew for each run; here these are the steps in which
+// the fibers of one rank lock mutexes of one name that several of them lock. One fiber is intended
+// to have the next selected event, drawn in proportion to the selected events that it and the
+// fibers that it has yet to spawn have left. Until it comes there, every other fiber stops before
+// its own selected event. All else is a random walk.
+//
+// If all that can run have stopped, or one waits in a loop for others, who is intended is drawn
+// anew among those that have stopped, so that no fiber waits forever.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "faults/sim/scheduler/step_observer.h"
+
+namespace lockstep::simulation {
+namespace {
+
+class SelectivelyUniform final : public StepObserver {
+ public:
+  FiberId pick(const Choice& choice) override {
+    FiberSet stopped;
+    FiberSet free;
+    choice.runnable.set().for_each(
+        [&](FiberId id) { (is_selected(*choice.fibers[id]) ? stopped : free).insert(id); });
+    if (intended_ == kNoFiber) intend_any(free, stopped);
+    const bool is_intended_there = intended_ != kNoFiber && stopped.contains(intended_);
+    const bool is_stuck = (free.empty() || is_waited_for_) && !is_intended_there;
+    if (is_stuck && !stopped.empty()) intended_ = weighted(stopped);
+    is_waited_for_ = false;
+    if (intended_ != kNoFiber && stopped.contains(intended_)) free.insert(intended_);
+    return free.nth(random_below(free.count()));
+  }
+
+  void on_spawn(const Fiber& fiber, const Fiber* parent) override {
+    const EventCounts::Entry* const entry =
+        lock_ != kUnjudgedName && fiber.group == group_ ? counts().find(fiber) : nullptr;
+    const std::uint32_t own = entry == nullptr ? 0 : entry->mean_locks(lock_);
+    left_[fiber.id] = own;
+    if (parent == nullptr || own == 0) return;
+    // What the parent was intended for may be an event of the new fiber.
+    std::uint32_t& before = left_[parent->id];
+    if (intended_ == parent->id && random_below(std::max(before, own)) < own) intended_ = fiber.id;
+    before -= std::min(before, own);
+  }
+  void on_step(const Fiber& fiber) override {
+    if (!is_selected(fiber)) return;
+    if (left_[fiber.id] > 0) --left_[fiber.id];
+    intended_ = kNoFiber;
+  }
+  void on_yield(FiberId) override { is_waited_for_ = true; }
+
+ protected:
+  void restart() override {
+    intended_ = kNoFiber;
+    is_waited_for_ = false;
+    select();
+  }
+
+ private:
+  // Draws a mutex name and a rank of which several fibers lock it.
+  void select() {
+    lock_ = kUnjudgedName;
+    std::uint32_t candidates = 0;
+    const std::vector<EventCounts::Entry>& entries = counts().entries();
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      entries[i].own_locks.for_each([&](NameId lock) {
+        std::uint32_t users = 0;
+        for (std::size_t j = 0; j < entries.size(); ++j) {
+          if (entries[j].group != entries[i].group || !entries[j].own_locks.contains(lock))
+            continue;
+          if (j < i) return;  // this pair has had its turn
+          users += entries[j].fibers;
+        }
+        // Each candidate takes the place of the one drawn so far with its share of them.
+        if (users < 2 || random_below(++candidates) != 0) return;
+        lock_ = lock;
+        group_ = entries[i].group;
+      });
+  }
+  bool is_selected(const Fiber& fiber) const {
+    return lock_ != kUnjudgedName && fiber.next_lock == lock_ && fiber.group == group_;
+  }
+  // Of the fibers that can run, any that has a selected event ahead.
+  void intend_any(const FiberSet& free, const FiberSet& stopped) {
+    FiberSet able = stopped;
+    free.for_each([&](FiberId id) {
+      if (left_[id] > 0) able.insert(id);
+    });
+    if (!able.empty()) intended_ = weighted(able);
+  }
+  // A fiber that has more events than it had in the counted run counts as if it had one left.
+  FiberId weighted(const FiberSet& fibers) {
+    std::uint32_t total = 0;
+    fibers.for_each([&](FiberId id) { total += std::max(left_[id], 1U); });
+    std::uint32_t drawn = random_below(total);
+    FiberId picked = kNoFiber;
+    fibers.for_each([&](FiberId id) {
+      if (picked != kNoFiber) return;
+      const std::uint32_t weight = std::max(left_[id], 1U);
+      if (drawn < weight)
+        picked = id;
+      else
+        drawn -= weight;
+    });
+    return picked;
+  }
+
+  std::array<std::uint32_t, kMaxFibers> left_{};  // selected events, by fiber
+  NameId lock_ = kUnjudgedName;                   // the mutex whose events are selected
+  std::uint32_t group_ = 0;                       // the rank
+  FiberId intended_ = kNoFiber;
+  bool is_waited_for_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<SchedulingPolicy> make_surw() { return std::make_unique<SelectivelyUniform>(); }
+
+}  // namespace lockstep::simulation
