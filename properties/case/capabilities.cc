@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "properties/case/fields.h"
+#include "properties/case/switched.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {
@@ -92,6 +93,8 @@ Capabilities needed(const Case& value) {
       reference::run(program, reference::Contract::lockstep());
   for (const reference::ExpectedStep& step : expectation.steps)
     if (step.any_error) out = out.with(Capability::kErrors).with(Capability::kRecovery);
+  if (const std::optional<Case> other = switched(normal))
+    out = Capabilities::from_bits(out.bits() | needed(*other).bits());
   return out;
 }
 

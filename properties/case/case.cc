@@ -1,6 +1,7 @@
 #include "properties/case/case.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "properties/case/fields.h"
 
@@ -78,13 +79,20 @@ void normalize(Case& value) {
   normalize(value.faults, value.program);
   normalize(value.schedule);
   value.timeout_ms = std::min(value.timeout_ms, kMaxTimeoutMs);
+  if (static_cast<std::size_t>(value.switched.option) > fields::kSwitchable) value.switched = {};
 }
 
 bool equal(const Case& a, const Case& b) { return fields::same(a, b); }
 
 std::uint64_t hash_of(const Case& value) {
   std::uint64_t hash = 0x6c6f636b73746570u;
-  hash_values(hash, value);
+  fields::for_each<Case>([&](const auto& field) {
+    // A case without a switch keeps the hash that it had before cases could have one.
+    using T = std::remove_cvref_t<decltype(field.get(value))>;
+    if constexpr (std::is_same_v<T, Switch>)
+      if (fields::same(value.switched, Switch())) return;
+    hash_values(hash, field.get(value));
+  });
   return hash;
 }
 

@@ -43,6 +43,17 @@ std::vector<std::string> policy_names();
 std::string name_of(Schedule::Policy policy);
 std::optional<Schedule::Policy> policy_of(std::string_view name);
 
+// Names an option of the program that must not change what comes out: its number, from 1, among the
+// rows of the table of options that say so (Row::keeps in field.h).
+enum class SwitchedOption : std::uint8_t { kNone };
+
+// With an option, the case runs twice. In the second run the option has another value, and the same
+// must come out (switched.h).
+struct Switch {
+  SwitchedOption option = SwitchedOption::kNone;
+  std::uint32_t to = 0;  // which of the other values of the option, modulo their number
+};
+
 struct Case {
   reference::Program program;
   faults::FaultPlan faults;
@@ -51,6 +62,7 @@ struct Case {
   // the plan can silence a rank, the generator sets a timeout, and 0 means kDefaultTimeoutMs. In
   // the gloo lane 0 always means kDefaultTimeoutMs, in real time.
   std::uint32_t timeout_ms = 0;
+  Switch switched;
 };
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
 constexpr std::uint32_t kMaxTimeoutMs = 600'000;

@@ -12,6 +12,7 @@
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/case/hook_error.h"
+#include "properties/case/switched.h"
 
 namespace lockstep::properties {
 namespace {
@@ -612,6 +613,8 @@ std::string describe(const Case& given) {
   if (faults > kMaxListed) last.push_back("and " + plural(faults - kMaxListed, "more fault"));
   if (program.misfit.kind != reference::MisfitKind::kNone) last.push_back(misfit_text(program));
   last.push_back(schedule_text(value));
+  if (const std::string with = describe_switch(value); !with.empty())
+    last.push_back(fmt::format("second run: with {}; the same must come out", with));
   if (program.steps.empty()) lines.emplace_back("no steps: construction alone");
   add_steps(program, kMaxDescriptionLines - lines.size() - last.size(), lines);
   lines.insert(lines.end(), last.begin(), last.end());

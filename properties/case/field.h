@@ -9,6 +9,7 @@
 //   coverage                 generate/features.cc, single values and pairs
 //   the moves to defaults    shrink/walk.h
 //   "does not matter: ..."   cli/shrink_failure.cc
+//   the second run           case/switched.cc, of a case in which the option is switched
 //
 // This header is not for general use: only .cc files of properties/ that treat cases as data
 // include it, by way of fields.h. Plain constant values; any thread.
@@ -62,6 +63,11 @@ struct Row {
   const char* change = nullptr;  // after a failure: the name of a change of this field
   bool has_own_moves = false;    // the shrinker has special moves for the field
   bool needs_nothing = false;    // whatever the value is, although values elsewhere need something
+  // An option that must not change what comes out: whether that is so for two programs that differ
+  // in it (keeps.h). If it is, all gradients and the state are the same after each step that no
+  // rank fails.
+  bool (*keeps)(const reference::Program&, const reference::Program&) = nullptr;
+  bool keeps_errors = false;  // and ranks raise the same errors
 };
 
 // The limits of a field in a case file: the most elements of a list, and the range of a number (or

@@ -15,6 +15,7 @@
 
 #include "properties/case/case.h"
 #include "properties/case/field.h"
+#include "properties/case/keeps.h"
 #include "properties/case/pairs.h"
 
 namespace lockstep::properties::fields {
@@ -163,22 +164,30 @@ struct Table<reference::Options> {
     return program.options.launch == reference::Launch::kAfterBackward;
   }
   static constexpr auto list = std::make_tuple(
-      field("mode", &R::mode, {.clause = "P5", .each = "mode ", .change = "the mode"}),
+      field("mode", &R::mode,
+            {.clause = "P5", .each = "mode ", .change = "the mode", .keeps = keeps::mode}),
       field("order", &R::order,
-            {.clause = "G3", .each = "order ", .change = "the order of additions"}),
+            {.clause = "G3",
+             .each = "order ",
+             .change = "the order of additions",
+             .keeps = keeps::order,
+             .keeps_errors = true}),
       field("rebuild", &R::rebuild,
             {.clause = "B2",
              .needs = kRebuild,
              .phrase = ", rebuilt in ready order",
              .place = Place::kThird,
-             .change = "the rebuild"}),
+             .change = "the rebuild",
+             .keeps = keeps::rebuild}),
       field("views", &R::views,
             {.clause = "B7",
              .needs = kViews,
              .phrase = "; gradients are views of them",
              .place = Place::kThird,
              .feature = "gradients as views",
-             .change = "views"}),
+             .change = "views",
+             .keeps = keeps::always,
+             .keeps_errors = true}),
       field("manual_sync", &R::manual_sync,
             {.clause = "P13",
              .needs = kManualSync,
@@ -188,7 +197,8 @@ struct Table<reference::Options> {
                       with::kBackwards | with::kError,
              .percent = 18,
              .stream = kByHand,
-             .change = "manual sync"}),
+             .change = "manual sync",
+             .keeps = keeps::always}),
       field("pinned", &R::pinned,
             {.clause = "B3",
              .needs = kPinned,
@@ -198,7 +208,8 @@ struct Table<reference::Options> {
                       with::kError | with::kFault,
              .percent = 18,
              .stream = kByHand,
-             .change = "a pinned layout"}),
+             .change = "a pinned layout",
+             .keeps = keeps::layout}),
       field("launch", &R::launch,
             {.clause = "P14",
              .needs = kAfterBackward,
@@ -208,22 +219,34 @@ struct Table<reference::Options> {
                       with::kError | with::kFault,
              .percent = 18,
              .stream = kByHand,
-             .change = "when buckets are launched"}),
+             .change = "when buckets are launched",
+             .keeps = keeps::layout}),
       field("own_group", &R::own_group,
             {.clause = "P14",
              .phrase = ", on a group of its own",
              .when = is_after_backward,
              .feature = "after backward, on a group of its own",
              .percent = 60,
-             .stream = kByHand}),
+             .stream = kByHand,
+             .keeps = keeps::always,
+             .keeps_errors = true}),
       field("hook", &R::hook,
-            {.clause = "S4", .needs = kHooks, .change = "the communication hook"}),
+            {.clause = "S4",
+             .needs = kHooks,
+             .change = "the communication hook",
+             .keeps = keeps::hook}),
       field("hook_result", &R::hook_result,
             {.clause = "S4", .needs = kHookResults, .place = Place::kFourth}),
       field("hook_completion", &R::hook_completion,
-            {.clause = "S4", .needs = kHookCalls, .place = Place::kFourth}),
+            {.clause = "S4",
+             .needs = kHookCalls,
+             .place = Place::kFourth,
+             .keeps = keeps::hook_of_user}),
       field("hook_backward", &R::hook_backward,
-            {.clause = "S4", .needs = kHookCalls, .place = Place::kFourth}),
+            {.clause = "S4",
+             .needs = kHookCalls,
+             .place = Place::kFourth,
+             .keeps = keeps::hook_of_user}),
       field("with_values", &R::with_values,
             {.clause = "S3",
              .needs = kState,
@@ -236,10 +259,15 @@ struct Table<reference::Options> {
              .place = Place::kApart,
              .when = [](const P& program) { return !program.buffers.empty(); },
              .feature = "buffers broadcast at construction alone"}),
-      field("chunk_bytes", &R::chunk_bytes, {.clause = "S3"}),
-      field("join", &R::join, {.clause = "S2", .needs = kJoin, .place = Place::kApart}),
-      field("first_bucket_bytes", &R::first_bucket_bytes, {.clause = "B1"}),
-      field("bucket_bytes", &R::bucket_bytes, {.clause = "B1"}),
+      field("chunk_bytes", &R::chunk_bytes,
+            {.clause = "S3", .keeps = keeps::broadcasts, .keeps_errors = true}),
+      field("join", &R::join,
+            {.clause = "S2", .needs = kJoin, .place = Place::kApart, .keeps = keeps::even_inputs}),
+      field("first_bucket_bytes", &R::first_bucket_bytes,
+            {.clause = "B1",
+             .when = [](const P& program) { return !is_after_backward(program); },
+             .keeps = keeps::layout}),
+      field("bucket_bytes", &R::bucket_bytes, {.clause = "B1", .keeps = keeps::layout}),
       field("last_bucket_bytes", &R::last_bucket_bytes,
             {.clause = "B1",
              .needs = kThreeLimits,
@@ -248,7 +276,8 @@ struct Table<reference::Options> {
              .when = [](const P& program) { return !is_after_backward(program); },
              .percent = 40,
              .choices = kLastLimits,
-             .stream = "limits"}),
+             .stream = "limits",
+             .keeps = keeps::layout}),
       field("verify", &R::verify,
             {.clause = "F3",
              .needs = kVerify,
@@ -258,14 +287,17 @@ struct Table<reference::Options> {
              .pairs = with::kSeveralBuckets | with::kModes | with::kViews | with::kRebuilt |
                       with::kHook | with::kManualSync | with::kPinned | with::kAfterBackward |
                       with::kBuffers | with::kUneven | with::kError,
-             .percent = 22}),
+             .percent = 22,
+             .keeps = keeps::always,
+             .keeps_errors = true}),
       field(
           "early_termination", &R::early_termination,
           {.clause = "S2", .phrase = "; raises as soon as some have none", .place = Place::kApart}),
       field("group_each", &R::group_each,
             {.clause = "F7",
              .when = [](const P& program) { return reference::reducer_count(program) > 1; },
-             .feature = "two reducers, each on a group of its own"}),
+             .feature = "two reducers, each on a group of its own",
+             .keeps = keeps::always}),
       field("two_groups", &R::two_groups,
             {.clause = "G1",
              .needs = kTwoGroups,
@@ -345,20 +377,50 @@ struct Table<Schedule> {
       list_of("deviations", &R::deviations, kMaxDeviations, {.feature = "deviations"}));
 };
 
+// The shrinker keeps the option: without it, a case fails for another reason.
+template <>
+struct Table<Switch> {
+  using R = Switch;
+  static constexpr auto list =
+      std::make_tuple(field("option", &R::option, {.has_own_moves = true}), field("to", &R::to));
+};
+
 template <>
 struct Table<Case> {
   using R = Case;
   static constexpr auto list = std::make_tuple(
       field("program", &R::program), FaultList{},
       field("schedule", &R::schedule, {.has_own_moves = true}),
-      bounded("timeout_ms", &R::timeout_ms, {0, 0, kMaxTimeoutMs}, {.feature = "timeout"}));
+      bounded("timeout_ms", &R::timeout_ms, {0, 0, kMaxTimeoutMs}, {.feature = "timeout"}),
+      field("switched", &R::switched));
+};
+
+// The options that a second run of the case can switch, by their names.
+constexpr std::size_t kSwitchable = [] {
+  std::size_t count = 0;
+  for_each<reference::Options>(
+      [&count](const auto& field) { count += field.row.keeps != nullptr ? 1 : 0; });
+  return count;
+}();
+template <>
+struct Values<SwitchedOption> {
+  static constexpr auto list = [] {
+    std::array<Value, kSwitchable + 1> out{};
+    std::size_t number = 0;
+    out[number].name = "none";
+    for_each<reference::Options>([&](const auto& field) {
+      if (field.row.keeps != nullptr) out[++number].name = field.name;
+    });
+    return out;
+  }();
 };
 
 // All records. The shrinker numbers fields in this order.
-using Records = std::tuple<Case, reference::Program, reference::Parameter, reference::Step,
-                           reference::RankPass, reference::Forward, reference::Node,
-                           reference::Input, reference::Backward, faults::Fault, reference::Buffer,
-                           reference::Options, reference::Misfit, Schedule, Schedule::Deviation>;
+using Records =
+    std::tuple<Case, reference::Program, reference::Parameter, reference::Step, reference::RankPass,
+               reference::Forward, reference::Node, reference::Input, reference::Backward,
+               faults::Fault, reference::Buffer, reference::Options, reference::Misfit, Schedule,
+               Schedule::Deviation, Switch>;
 
 template <>
 struct Values<reference::DType> {

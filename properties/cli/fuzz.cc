@@ -39,6 +39,7 @@ class LaneFuzz {
     report_.subject = options.subject.name();
     report_.planted_bug = planted_bug_of(options.subject);
     if (options.subject.against) report_.against = options.subject.against->name();
+    report_.is_metamorphic = !options.generate.switched.empty();
     report_.nccl = options.subject.profile.nccl;
     report_.seed = options.seed;
     report_.commit = kCommit;
@@ -342,6 +343,12 @@ void copy_totals(const Totals& totals, RunReport& report) {
   report.ok = totals.ok;
   report.compared = totals.compared;
   report.compared_whole = totals.compared_whole;
+  for (const SwitchedOption option : switchable_options())
+    if (const std::uint64_t n = totals.switched[static_cast<std::size_t>(option)]; n != 0)
+      report.switched[name_of(option)] = n;
+  for (std::size_t k = 0; k < kNotComparableReasons; ++k)
+    if (totals.not_comparable[k] != 0)
+      report.not_comparable[name_of(static_cast<NotComparable>(k))] = totals.not_comparable[k];
   report.faulted_ok = totals.faulted_ok;
   report.coverage_cases = totals.coverage_cases;
   report.coverage = totals.coverage;
@@ -367,6 +374,17 @@ std::optional<reference::Transport> transport_of(const std::string& name) {
                             : Transport::kHost;
 }
 
+Status parse_metamorphic(const std::string& text, bool has_faults, FuzzOptions& options) {
+  if (text.empty()) return {};
+  if (options.subject.against)
+    return {Code::kInvalidArgument,
+            "--metamorphic: it compares two runs of one subject, so leave out --against"};
+  if (!has_faults) options.generate.faults = GenerateOptions::Faults::kNone;
+  const Status status = parse_switched(text, options.generate);
+  if (status.ok()) return {};
+  return {Code::kInvalidArgument, "--metamorphic: " + status.failure().detail};
+}
+
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
   GenerateOptions generate = options.generate;
   generate.lane = generated_for(lane);
@@ -375,6 +393,10 @@ GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
   constexpr std::uint32_t kPythonRanks = 4;
   if (options.subject.kind == Subject::Kind::kPython)
     generate.max_world = std::min(generate.max_world, kPythonRanks);
+  // Which of its errors a rank reports depends on time, where only calls are known of errors.
+  if (!generate.switched.empty() && options.subject.profile.judges_calls_alone())
+    generate.capabilities =
+        generate.capabilities.without(Capability::kErrors).without(Capability::kRecovery);
   if (lane == LaneKind::kHosts) {
     generate.has_network = can_disturb_network();
     generate.max_world = std::min(generate.max_world, host_count());
@@ -407,7 +429,8 @@ int run_fuzz(const FuzzOptions& options) {
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);
     if (!report.inconclusive.empty() && code == 0) code = kInconclusive;
-    const bool has_none = report.against.empty() ? report.cases == 0 : report.compared == 0;
+    const bool compares = !report.against.empty() || report.is_metamorphic;
+    const bool has_none = compares ? report.compared == 0 : report.cases == 0;
     if (has_none && code == 0 && !interrupted()) code = kInconclusive;
   }
   // After Ctrl-C a case without a result in time may be one that hangs.

@@ -8,6 +8,7 @@
 
 #include "properties/campaign/plan.h"
 #include "properties/campaign/shard.h"
+#include "properties/case/switched.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/lane.h"
 #include "properties/report/failure_report.h"
@@ -54,6 +55,10 @@ void copy_totals(const Totals& totals, RunReport& report);
 
 // Reads host, staged or nccl; nothing means cases of all transports.
 std::optional<reference::Transport> transport_of(const std::string& name);
+
+// Reads the value of --metamorphic (parse_switched()); nothing without one. Then cases have faults
+// only if the user has asked for some.
+Status parse_metamorphic(const std::string& text, bool has_faults, FuzzOptions& options);
 
 // Returns the options with which cases of this lane are generated.
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane);

@@ -65,7 +65,8 @@ struct Arguments {
   std::vector<std::string> subjects;  // of `matrix`
   std::string phase_faults;           // of `matrix`
   std::string faults = "swarm";
-  std::string transport;  // empty: all kinds
+  std::string transport;    // empty: all kinds
+  std::string metamorphic;  // empty: no case runs twice; all, or names of options
   std::string case_file;
   std::string shell;
   std::vector<std::string> records;
@@ -292,7 +293,8 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   if (options.subject.against && has_faults)
     return "--against: faults meet two subjects at different times, so there must be none";
   if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
-  return {};
+  const Status status = parse_metamorphic(arguments.metamorphic, has_faults, options);
+  return status.ok() ? std::string() : status.failure().detail;
 }
 
 // Fills in what makes this run a shard of a campaign. Returns an error text if it cannot be one.
@@ -467,6 +469,13 @@ void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
                   "every case on this one, in the simulator: host, staged (a GPU, over the "
                   "host's group), or nccl (a GPU, over NCCL); without it some of each")
       ->check(CLI::IsMember({"host", "staged", "nccl"}));
+  command
+      .add_flag("--metamorphic{all}", arguments.metamorphic,
+                "no model: run every case once more with an option switched that must not change "
+                "what comes out; --metamorphic=views,rebuild draws from these alone; without "
+                "faults, unless --faults is given; options: " +
+                    switchable_names())
+      ->type_name("");
   add_policy(command, arguments.fuzz.generate.policy);
   // The option had this name before 0.1.0.
   const auto refuse_old_name = [](const std::string&) {
@@ -497,8 +506,8 @@ void add_shard(CLI::App& command, Arguments& arguments) {
   CLI::Option* campaign = command.add_option(
       "--campaign", arguments.campaign,
       "run a shard of the campaign in this folder, which many machines may share");
-  for (const char* other :
-       {"--out", "--json", "--junit", "--html", "--keep-going", "--fresh", "--states"})
+  for (const char* other : {"--out", "--json", "--junit", "--html", "--keep-going", "--fresh",
+                            "--states", "--metamorphic"})
     campaign->excludes(command.get_option(other));
   command
       .add_option("--shard", arguments.shard,

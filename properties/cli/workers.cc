@@ -48,6 +48,8 @@ struct Workers::Shared {
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
         coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0}, errors{0};
     std::array<std::atomic<std::uint64_t>, kUnspecifiedReasons> unspecified{};
+    std::array<std::atomic<std::uint64_t>, kMaxSwitchable + 1> switched{};
+    std::array<std::atomic<std::uint64_t>, kNotComparableReasons> not_comparable{};
     std::array<std::atomic<std::uint64_t>, faults::kKinds> fired{};
     std::array<std::array<std::atomic<std::uint64_t>, faults::kReducerStates>, faults::kKinds>
         in_state{};
@@ -130,8 +132,12 @@ void Workers::work(int worker, ChildLine& line) {
     self.current = i;
     const Case c = case_of(plan_, i);
     self.timer.begin(answer_limit(plan_.lane, plan_.subject, c));
-    const bool twice =
-        plan_.lane == LaneKind::kSim && !plan_.subject.against && is_in_sample(i, kTwiceBits);
+    if (const auto why = plan_.is_metamorphic() ? not_comparable(c) : std::nullopt) {
+      count_not_comparable(worker, *why);
+      continue;
+    }
+    const bool twice = plan_.lane == LaneKind::kSim && !plan_.subject.against &&
+                       !plan_.is_metamorphic() && is_in_sample(i, kTwiceBits);
     const Verdict verdict = judge_states(twice ? runner.run_twice(c) : runner.run(c),
                                          runner.observation().fired.in_state);
     line.check();
@@ -144,6 +150,12 @@ void Workers::work(int worker, ChildLine& line) {
   }
   self.timer.end();
   line.finish();
+}
+
+void Workers::count_not_comparable(int worker, NotComparable reason) {
+  Shared::Worker& self = shared_->workers[static_cast<std::size_t>(worker)];
+  ++self.cases;
+  ++self.not_comparable[static_cast<std::size_t>(reason)];
 }
 
 void Workers::count(int worker, const Case& c, const CaseRunner& runner, const Verdict& verdict) {
@@ -181,7 +193,10 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
         if (runner.observation().fired.counts[k] != 0) ++self.by_fault[k][f];
     }
   }
-  if (runner.compared_steps() > 0) ++self.compared;
+  if (runner.compared_steps() > 0) {
+    ++self.compared;
+    ++self.switched[static_cast<std::size_t>(c.switched.option)];
+  }
   if (runner.compared_steps() == c.program.steps.size()) ++self.compared_whole;
   if (verdict.ok()) ++(fired > 0 ? self.faulted_ok : self.ok);
 }
@@ -307,6 +322,10 @@ Totals Workers::totals() const {
     totals.mismatches += worker.mismatches;
     totals.compared += worker.compared;
     totals.compared_whole += worker.compared_whole;
+    for (std::size_t k = 0; k < totals.switched.size(); ++k)
+      totals.switched[k] += worker.switched[k];
+    for (std::size_t k = 0; k < kNotComparableReasons; ++k)
+      totals.not_comparable[k] += worker.not_comparable[k];
     totals.coverage_cases += worker.coverage_cases;
     totals.planted += {worker.reached, worker.triggered};
     for (std::size_t k = 0; k < faults::kKinds; ++k) {

@@ -23,8 +23,10 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/switched.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/lane.h"
+#include "properties/oracle/metamorphic.h"
 #include "properties/process/child.h"
 #include "properties/report/outcome.h"
 #include "properties/shrink/size.h"
@@ -48,6 +50,8 @@ struct WorkerPlan {
   bool finds_smallest = false;  // see Totals::smallest
 
   std::uint64_t index_at(std::uint64_t position) const { return offset + position * stride; }
+  // Whether all cases run a second time, with an option switched.
+  bool is_metamorphic() const { return !generate.switched.empty(); }
 };
 
 // Case `index` of the plan.
@@ -59,8 +63,14 @@ struct Totals {
   std::uint64_t faulted_ok = 0;  // with a fault that fired
   std::uint64_t pairs = 0;       // cases that ran twice and were compared
   std::uint64_t mismatches = 0;
-  std::uint64_t compared = 0;        // with another subject: cases that both subjects ran
+  // With another subject, the cases that both subjects ran; of a metamorphic plan, those that ran
+  // twice.
+  std::uint64_t compared = 0;
   std::uint64_t compared_whole = 0;  // those of them that ran to the last step
+  // Of a metamorphic plan: how many cases were compared by the switched option, and how many were
+  // not, by reason.
+  std::array<std::uint64_t, kMaxSwitchable + 1> switched{};
+  std::array<std::uint64_t, kNotComparableReasons> not_comparable{};
   std::uint64_t coverage_cases = 0;  // how many cases had their features counted
   std::array<std::uint64_t, faults::kKinds> fired{};
   faults::StateCounts in_state{};
@@ -132,6 +142,7 @@ class Workers {
   void work(int worker, ChildLine& line);
   std::optional<std::uint64_t> take_next();
   void count(int worker, const Case& c, const CaseRunner& runner, const Verdict& verdict);
+  void count_not_comparable(int worker, NotComparable reason);
   std::optional<Found> collect(int worker);
   std::optional<Found> read(int worker, const std::string& text);
   std::optional<Found> find_hung();

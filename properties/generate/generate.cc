@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "properties/case/fields.h"
+#include "properties/generate/draw_switch.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "properties/generate/interleave.h"
@@ -888,6 +889,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_store_faults(random_for("store"), options, out);
   if (options.capabilities.has(Capability::kRounding))
     draw_largest(random_for("largest"), out.program);
+  out.switched = draw_switch(random_for("switched"), options, out);
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "properties/case/capabilities.h"
 #include "properties/case/case.h"
@@ -61,6 +62,8 @@ struct GenerateOptions {
   std::uint32_t max_world = reference::kMaxWorld;
   std::uint32_t max_parameters = reference::kMaxParameters;
   std::uint32_t max_steps = 8;
+  // Each case gets one of these options to switch in a second run, as far as one can be switched.
+  std::vector<SwitchedOption> switched;
 };
 
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& options = {});
@@ -70,5 +73,8 @@ FaultKinds drawable_kinds(const GenerateOptions& options);
 
 // Reads "swarm", "none" or a comma-separated list of kinds into the two fields of the options.
 Status parse_faults(std::string_view text, GenerateOptions& options);
+
+// Reads "all", or names of options that can be switched with commas between them.
+Status parse_switched(std::string_view text, GenerateOptions& options);
 
 }  // namespace lockstep::properties

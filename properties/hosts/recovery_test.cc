@@ -42,7 +42,10 @@ class Recovery : public ::testing::Test {
       EXPECT_EQ(lives_[process].wrong, 0) << "process " << process << " had wrong bits";
     const int overlap = first_overlap(lives_, kMost);
     EXPECT_EQ(overlap != kNone, is_split_on_purpose_) << "generation " << overlap;
-    print_timeline();
+    print_timeline(lives_, kMost, test_, begin_ms_);
+    for (int i = 0; ranks_ && i < ranks_->size(); ++i)
+      std::printf("process %d ended %d steps, %d of them with wrong bits\n", i,
+                  lives_[i].steps.load(), lives_[i].wrong.load());
     ranks_.reset();
     ::munmap(lives_, kMost * sizeof(Life));
   }
@@ -109,28 +112,6 @@ class Recovery : public ::testing::Test {
 
  private:
   static constexpr std::size_t kMost = NamespaceRanks::kMost;
-
-  void print_timeline() const {
-    struct Line {
-      std::int64_t ms;
-      std::string text;
-    };
-    std::vector<Line> lines;
-    const auto add = [&](const Life& life, const std::string& who) {
-      for (int i = 0; i < std::min(life.events.load(), kEvents); ++i)
-        lines.push_back({life.event[i].ms, who + life.event[i].text});
-    };
-    for (std::size_t i = 0; i < kMost; ++i) add(lives_[i], "process " + std::to_string(i) + ": ");
-    add(test_, "the test: ");
-    std::stable_sort(lines.begin(), lines.end(),
-                     [](const Line& a, const Line& b) { return a.ms < b.ms; });
-    for (const Line& each : lines)
-      std::printf("%7.3f s  %s\n", static_cast<double>(each.ms - begin_ms_) / 1000,
-                  each.text.c_str());
-    for (int i = 0; ranks_ && i < ranks_->size(); ++i)
-      std::printf("process %d ended %d steps, %d of them with wrong bits\n", i,
-                  lives_[i].steps.load(), lives_[i].wrong.load());
-  }
 
   Life* lives_ = nullptr;
   Life test_;

@@ -57,6 +57,9 @@ class Soak : public ::testing::Test {
         });
   }
   void TearDown() override {
+    // What happened before the failure.
+    if (HasFailure() && lives_ != nullptr)
+      print_timeline(lives_, kProcesses, test_, now_ms() - 150'000);
     ranks_.reset();
     if (lives_ != nullptr) ::munmap(lives_, kProcesses * sizeof(Life));
   }
@@ -97,6 +100,8 @@ class Soak : public ::testing::Test {
   // Lets one fault act on a process until the others train without it, and then until all train.
   bool survive(Fault fault, int process) {
     const int before = newest_generation();
+    test_.tell(std::string(kNames[static_cast<int>(fault)]) + ": process " +
+               std::to_string(process));
     begin(fault, process);
     const int steps = lives_[process].steps;
     const bool is_away = fault != Fault::kKill && fault != Fault::kReset;
@@ -106,6 +111,7 @@ class Soak : public ::testing::Test {
     // Steps that the process had begun when the fault came may end after it.
     EXPECT_TRUE(!is_away || lives_[process].steps <= steps + 1)
         << kNames[static_cast<int>(fault)] << ": process " << process << " went on";
+    test_.tell("ends it");
     end(fault, process);
     if (!wait_for_group(kNone, before)) return false;
     ++faults_[static_cast<std::size_t>(fault)];
@@ -170,6 +176,7 @@ class Soak : public ::testing::Test {
   }
 
   Life* lives_ = nullptr;
+  Life test_;
   int generation_ = 0;
   std::int64_t noted_ms_ = 0;
   int faults_[std::size(kNames)] = {};  // that were survived

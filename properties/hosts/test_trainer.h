@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "properties/hosts/test_namespace_ranks.h"
 #include "reducer/comm/roster.h"
@@ -44,10 +45,9 @@ struct Life {
   } event[kEvents];
 
   void tell(const std::string& text) {
-    const int at = events++;
-    if (at >= kEvents) return;
-    strncpy(event[at].text, text.c_str(), sizeof event[at].text - 1);
-    event[at].ms = now_ms();
+    Event& next = event[events++ % kEvents];  // the newest ones are kept
+    strncpy(next.text, text.c_str(), sizeof next.text - 1);
+    next.ms = now_ms();
   }
 };
 
@@ -261,6 +261,27 @@ inline int first_overlap(const Life* lives, std::size_t count) {
     last = last_here;
   }
   return kNone;
+}
+
+// The newest events of all processes and of the test, in order of time, from `begin_ms` on.
+inline void print_timeline(const Life* lives, std::size_t count, const Life& test,
+                           std::int64_t begin_ms) {
+  struct Line {
+    std::int64_t ms;
+    std::string text;
+  };
+  std::vector<Line> lines;
+  const auto add = [&](const Life& life, const std::string& who) {
+    for (int i = 0; i < std::min(life.events.load(), kEvents); ++i)
+      if (life.event[i].ms >= begin_ms)
+        lines.push_back({life.event[i].ms, who + life.event[i].text});
+  };
+  for (std::size_t i = 0; i < count; ++i) add(lives[i], "process " + std::to_string(i) + ": ");
+  add(test, "the test: ");
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line& a, const Line& b) { return a.ms < b.ms; });
+  for (const Line& each : lines)
+    std::printf("%7.3f s  %s\n", static_cast<double>(each.ms - begin_ms) / 1000, each.text.c_str());
 }
 
 }  // namespace lockstep::testing

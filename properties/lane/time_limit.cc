@@ -44,6 +44,9 @@ milliseconds allowance(LaneKind lane, const Subject& subject) {
   return subject.has_own_group() ? seconds(30) : seconds(5);  // to load libtorch
 }
 
+// Whether the case runs twice.
+bool is_switched(const Case& c) { return c.switched.option != SwitchedOption::kNone; }
+
 }  // namespace
 
 milliseconds run_limit(LaneKind lane, const Subject& subject, const Case& c) {
@@ -55,11 +58,11 @@ milliseconds run_limit(LaneKind lane, const Subject& subject, const Case& c) {
 milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c) {
   milliseconds limit = run_limit(lane, subject, c) + allowance(lane, subject);
   if (subject.against) limit += answer_limit(lane, *subject.against, c);
-  return limit;
+  return is_switched(c) ? 2 * limit : limit;
 }
 
 milliseconds repeat_limit(LaneKind lane, const Subject& subject, const Case& c) {
-  const int runs = subject.against ? 2 : 1;
+  const int runs = subject.against || is_switched(c) ? 2 : 1;
   if (lane == LaneKind::kSim) return runs * seconds(3);
   seconds start = lane == LaneKind::kNccl ? seconds(60) : seconds(5);
   if (subject.kind == Subject::Kind::kPython) start = seconds(30);  // to load torch

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "properties/oracle/oracles.h"
-#include "reference/arithmetic.h"
+#include "properties/oracle/two_runs.h"
 
 namespace lockstep::properties {
 namespace {
@@ -14,16 +14,6 @@ using reference::Expectation;
 using reference::ExpectedGradient;
 using reference::Outcome;
 using reference::Program;
-
-bool same_words(const reference::Parameter& parameter, const std::uint64_t* one,
-                const std::uint64_t* other, std::uint64_t& first_difference) {
-  for (std::uint64_t e = 0; e < reference::gradient_words(parameter); ++e) {
-    first_difference = e;
-    if (one[e] != other[e] && !reference::same_bits(parameter.dtype, one[e], other[e]))
-      return false;
-  }
-  return true;
-}
 
 // Returns why the contracts differ on a gradient, or nothing.
 std::string difference(const reference::Parameter& parameter, const Expectation& one,
@@ -66,37 +56,20 @@ struct Place {
   }
 };
 
-// Returns two lines below one another, each with a subject's name.
-std::string side_by_side(const Side& one, const std::string& a, const Side& other,
-                         const std::string& b) {
-  const std::size_t width = std::max(one.name.size(), other.name.size());
-  return fmt::format(":\n  {:{}}  {}\n  {:{}}  {}", one.name, width, a, other.name, width, b);
-}
-
-std::string told(const ObservedStep* step) {
-  if (step == nullptr) return "did not come to it";
-  return step->status.ok() ? "succeeds" : "fails: " + step->status.to_string();
-}
-
 Verdict compare_gradient(const Case& c, const Place& place, std::uint32_t p, const Side& one,
                          const ObservedGradient& a, const Side& other, const ObservedGradient& b) {
   const reference::Parameter& parameter = c.program.parameters[p];
-  const auto defined = [](bool is) { return is ? "defined" : "undefined"; };
-  if (a.defined != b.defined)
-    return place.differ(fmt::format(", parameter p{}", p) +
-                        side_by_side(one, defined(a.defined), other, defined(b.defined)));
-  if (!a.defined) return {};
-  const std::uint64_t* x = one.observation.ranks[place.rank].bits.data() + a.offset;
-  const std::uint64_t* y = other.observation.ranks[place.rank].bits.data() + b.offset;
-  std::uint64_t e = 0;
-  if (same_words(parameter, x, y, e)) return {};
-  std::string text =
-      fmt::format(", parameter p{}, {}", p, name_of_word(parameter, e)) +
-      side_by_side(one, show_word(parameter, x[e], e), other, show_word(parameter, y[e], e));
+  const GradientsDiffer differ =
+      compare_gradients(parameter, {one.name, one.observation.ranks[place.rank].bits, a},
+                        {other.name, other.observation.ranks[place.rank].bits, b});
+  if (differ.text.empty()) return {};
+  std::string text = fmt::format(", parameter p{}{}", p, differ.text);
   const auto& expected = one.expectation.steps[place.step].ranks[place.rank].gradients[p];
-  if (expected.defined)
-    text += fmt::format("\nboth contracts have {}",
-                        show_word(parameter, one.expectation.bits[expected.offset + e], e));
+  if (differ.element && expected.defined)
+    text +=
+        fmt::format("\nboth contracts have {}",
+                    show_word(parameter, one.expectation.bits[expected.offset + *differ.element],
+                              *differ.element));
   return place.differ(text);
 }
 
@@ -110,7 +83,7 @@ Verdict compare_step(const Case& c, const Place& place, const Side& one, const S
   const ObservedStep* b = step_of(other, place.rank, place.step);
   const bool is_fine = a != nullptr && a->status.ok();
   if (is_fine != (b != nullptr && b->status.ok()))
-    return place.differ(side_by_side(one, told(a), other, told(b)));
+    return place.differ(side_by_side(one.name, outcome_of_step(a), other.name, outcome_of_step(b)));
   if (!is_fine) return {};
   const std::size_t count = std::min(a->gradients.size(), b->gradients.size());
   for (std::uint32_t p = 0; p < count; ++p)

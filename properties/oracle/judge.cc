@@ -313,8 +313,6 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
   return {};
 }
 
-namespace {
-
 Verdict judge_proof(const Observation& observation) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank)
     if (const std::string& what = observation.ranks[rank].lacking; !what.empty())
@@ -324,8 +322,6 @@ Verdict judge_proof(const Observation& observation) {
       return {Failing::kUnproven, "pinning", fmt::format("rank {}: {}", rank, why)};
   return {};
 }
-
-}  // namespace
 
 Verdict judge(const Case& c, const Profile& profile, const reference::Expectation& expectation,
               const Observation& observation) {

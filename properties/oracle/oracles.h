@@ -7,6 +7,8 @@
 
 namespace lockstep::properties {
 
+// Judges whether the run proves anything.
+Verdict judge_proof(const Observation& observation);
 Verdict judge_end(const Observation& observation);
 Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
                      const Observation& observation);

@@ -64,6 +64,8 @@ const char* name_of(Unspecified reason) {
       return "a store that failed";
     case Unspecified::kFlightRecord:
       return "flight records";
+    case Unspecified::kSwitch:
+      return "what follows an error in two runs";
   }
   return "unknown";
 }

@@ -42,8 +42,9 @@ enum class Unspecified : std::uint8_t {
   kNoCollective,      // when a bucket had to be launched whose hook starts no collective
   kStore,             // what a rank had to name whose store failed, or that of the cause
   kFlightRecord,      // what a flight record or a diagnosis had to say: joins, several causes
+  kSwitch,            // what follows an error in two runs, of which one has an option switched
 };
-constexpr std::size_t kUnspecifiedReasons = 30;
+constexpr std::size_t kUnspecifiedReasons = 31;
 
 const char* name_of(Unspecified reason);  // words for a summary, as "several faults"
 

@@ -72,12 +72,34 @@ nlohmann::ordered_json states_record(const StateCoverage& states) {
   return json;
 }
 
+double percent_of_cases(const RunReport& report, std::uint64_t count) {
+  return 100.0 * static_cast<double>(count) /
+         static_cast<double>(std::max<std::uint64_t>(report.cases, 1));
+}
+
+std::string counts(const std::map<std::string, std::uint64_t>& by_name) {
+  std::vector<std::string> out;
+  for (const auto& [name, count] : by_name) out.push_back(fmt::format("{} {}", name, count));
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
+// Returns how many cases ran a second time, by the option that was switched, and how many did not.
+std::string switched_lines(const RunReport& report) {
+  if (!report.is_metamorphic) return "";
+  std::string out = fmt::format(
+      "run twice, with an option switched: {} cases ({:.0f} %), {} ({:.0f} %) compared to the last "
+      "step\n",
+      report.compared, percent_of_cases(report, report.compared), report.compared_whole,
+      percent_of_cases(report, report.compared_whole));
+  if (!report.switched.empty()) out += "switched: " + counts(report.switched) + "\n";
+  if (!report.not_comparable.empty())
+    out += "not comparable: " + counts(report.not_comparable) + "\n";
+  return out;
+}
+
 // Returns the share of the programs that both subjects could run comparably.
 std::string compared_line(const RunReport& report) {
-  const auto percent = [&report](std::uint64_t count) {
-    return 100.0 * static_cast<double>(count) /
-           static_cast<double>(std::max<std::uint64_t>(report.cases, 1));
-  };
+  const auto percent = [&report](std::uint64_t count) { return percent_of_cases(report, count); };
   return fmt::format("compared with {}: {} programs ({:.0f} %), {} ({:.0f} %) to the last step{}\n",
                      report.against, report.compared, percent(report.compared),
                      report.compared_whole, percent(report.compared_whole),
@@ -191,10 +213,8 @@ namespace {
 
 std::string unspecified_line(const RunReport& report) {
   if (report.unspecified.empty()) return "";
-  std::vector<std::string> reasons;
-  for (const auto& [reason, count] : report.unspecified)
-    reasons.push_back(fmt::format("{} {}", reason, count));
-  return fmt::format("errors judged: {}; left open: {}\n", report.errors, fmt::join(reasons, ", "));
+  return fmt::format("errors judged: {}; left open: {}\n", report.errors,
+                     counts(report.unspecified));
 }
 
 // The shares of the policies among the cases whose features were counted.
@@ -230,6 +250,7 @@ std::string summary(const RunReport& report) {
     out += fmt::format("run first: {} cases that failed in earlier runs, {} failing\n",
                        report.earlier.run, report.earlier.failing);
   if (!report.against.empty()) out += compared_line(report);
+  out += switched_lines(report);
   if (!report.faults_fired.empty()) {
     out += "faults fired:";
     for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
@@ -277,6 +298,11 @@ std::string json_report(const RunReport& report) {
     json["against"] = {{"subject", report.against},
                        {"compared", report.compared},
                        {"compared_whole", report.compared_whole}};
+  if (report.is_metamorphic)
+    json["metamorphic"] = {{"compared", report.compared},
+                           {"compared_whole", report.compared_whole},
+                           {"switched", report.switched},
+                           {"not_comparable", report.not_comparable}};
   if (!report.nccl.empty()) json["nccl"] = report.nccl;
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();

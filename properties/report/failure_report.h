@@ -51,7 +51,12 @@ struct RunReport {
   std::uint64_t cases = 0;
   std::uint64_t ok = 0;
   std::uint64_t faulted_ok = 0;
-  std::uint64_t compared = 0;        // with `against`: the programs that both subjects ran
+  bool is_metamorphic = false;  // every case runs twice, with an option switched
+  // How many cases were compared by the switched option, and how many were not, by reason.
+  std::map<std::string, std::uint64_t> switched;
+  std::map<std::string, std::uint64_t> not_comparable;
+  // With `against`, the programs that both subjects ran; if metamorphic, those that ran twice.
+  std::uint64_t compared = 0;
   std::uint64_t compared_whole = 0;  // those of them that ran to the last step
   std::uint64_t coverage_cases = 0;
   std::map<std::string, std::uint64_t> coverage;

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "faults/seeded/seeded.h"
+#include "properties/case/switched.h"
 #include "properties/oracle/agreement.h"
 #include "properties/oracle/judge.h"
+#include "properties/oracle/metamorphic.h"
 
 namespace lockstep::properties {
 
@@ -20,6 +22,10 @@ Case on_gpu(Case c) {
   c.program.options.transport = reference::Transport::kNccl;
   normalize(c);
   return c;
+}
+
+Verdict refuse(const std::string& why) {
+  return Verdict{Failing::kInconclusive, "comparable", why};
 }
 
 }  // namespace
@@ -36,8 +42,16 @@ CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
 Verdict CaseRunner::run(const Case& c) {
   if (kind_ == LaneKind::kNccl && c.program.options.transport != reference::Transport::kNccl)
     return run(on_gpu(c));
+  compared_steps_ = 0;
+  const bool is_switched = c.switched.option != SwitchedOption::kNone;
+  if (other_ && is_switched) return refuse("two subjects are compared without a switched option");
   if (other_) return run_beside(c);
-  const std::uint32_t steps = modelled_steps(c.program, profile_);
+  std::uint32_t steps = modelled_steps(c.program, profile_);
+  if (is_switched) {
+    if (const auto why = not_comparable(c))
+      return refuse(fmt::format("the two runs of the case are not comparable: {}", name_of(*why)));
+    steps = std::min(steps, modelled_steps(switched(c)->program, profile_));
+  }
   if (steps == c.program.steps.size()) return run_modelled(c);
   Case shorter = c;
   shorter.program.steps.resize(steps);
@@ -71,11 +85,12 @@ Verdict CaseRunner::run_unless_starved(const Case& c) {
   constexpr int kTries = 2;
   for (int i = 0; i < kTries; ++i) {
     if (i > 0) expectation_ = expectation_of(c.program, profile_);
+    was_starved_ = false;
     Verdict verdict = run_once(c);
     const bool depends_on_time = verdict.failing == Failing::kDeadlock ||
                                  verdict.failing == Failing::kLeak ||
                                  verdict.failing == Failing::kWrongError;
-    if (!depends_on_time || !lane_->was_starved()) return verdict;
+    if (!depends_on_time || !was_starved_) return verdict;
   }
   return {Failing::kInconclusive, "environment",
           fmt::format("the machine let a rank wait for a processor for more than 19 of 20 seconds, "
@@ -83,28 +98,52 @@ Verdict CaseRunner::run_unless_starved(const Case& c) {
                       kTries)};
 }
 
-// `expectation_` is the model's, without recoveries.
-Verdict CaseRunner::run_once(const Case& c) {
-  observation_.clear();
+// `expectation` is the model's, without recoveries, and becomes that with recoveries.
+void CaseRunner::observe(const Case& c, reference::Expectation& expectation,
+                         Observation& observation) {
+  observation.clear();
   const PlantedBug before{seeded::reached(), seeded::triggered()};
-  lane_->run(c, expectation_, observation_);
-  observation_.planted +=
+  lane_->run(c, expectation, observation);
+  was_starved_ = was_starved_ || lane_->was_starved();
+  observation.planted +=
       {seeded::reached() - before.reached, seeded::triggered() - before.triggered};
-  observation_.attaches = attaches_;
-  const std::vector<reference::ReadyOrder> ready_orders = observation_.ready_orders();
-  if (!observation_.recoveries.empty() || !ready_orders.empty())
-    expectation_ = expectation_of(c.program, profile_, observation_.recoveries, ready_orders);
-  Verdict verdict = judge(c, profile_, expectation_, observation_);
+  observation.attaches = attaches_;
+  const std::vector<reference::ReadyOrder> ready_orders = observation.ready_orders();
+  if (!observation.recoveries.empty() || !ready_orders.empty())
+    expectation = expectation_of(c.program, profile_, observation.recoveries, ready_orders);
+}
+
+Verdict CaseRunner::run_once(const Case& c) {
+  observe(c, expectation_, observation_);
+  Verdict verdict = c.switched.option == SwitchedOption::kNone
+                        ? judge(c, profile_, expectation_, observation_)
+                        : run_switched(c);
   for (const std::string& each : observation_.unfired)
     verdict.message += (verdict.message.empty() ? "" : "\n") + each;
   return verdict;
 }
 
+// The first run is over. What is wrong in it without regard to the second one is told first.
+Verdict CaseRunner::run_switched(const Case& c) {
+  if (Verdict verdict = judge_without_model(observation_); !verdict.ok()) return verdict;
+  const std::optional<Case> other = switched(c);
+  if (!other) return refuse("another number of steps leaves nothing to switch");
+  reference::Expectation expectation = expectation_of(other->program, profile_);
+  observe(*other, expectation, second_);
+  observation_.planted += second_.planted;
+  if (Verdict verdict = judge_without_model(second_); !verdict.ok()) {
+    if (verdict.failing != Failing::kInconclusive) verdict.oracle = oracle_of_switch(c);
+    verdict.message = fmt::format("{}: {}", name_of_second_run(c), verdict.message);
+    return verdict;
+  }
+  SwitchVerdict compared =
+      judge_switch({c, expectation_, observation_, second_, profile_.judges_calls_alone()});
+  compared_steps_ = compared.compared_steps;
+  return std::move(compared.verdict);
+}
+
 Verdict CaseRunner::run_beside(const Case& c) {
   compared_steps_ = 0;
-  const auto refuse = [](const std::string& why) {
-    return Verdict{Failing::kInconclusive, "comparable", why};
-  };
   if (!c.faults.faults.empty())
     return refuse("faults meet two subjects at different times: such a case is not compared");
   Case shorter = c;

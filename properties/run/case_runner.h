@@ -1,5 +1,6 @@
 // CaseRunner: runs one case, from the model to the verdict, in one call. With Subject::against it
-// runs the case twice, on either subject, and first compares the results of the two.
+// runs the case twice, on either subject, and first compares the results of the two. A case with a
+// Switch runs twice, too, and only the results of the two runs are compared (oracle/metamorphic.h).
 // Threads: one caller. It reuses its memory between cases.
 #pragma once
 
@@ -28,14 +29,17 @@ class CaseRunner {
   void set_detailed(bool detailed) { observation_.detailed = detailed; }
 
   LaneKind kind() const { return kind_; }
+  // Of the last case; if it ran twice, of the first run.
   const Observation& observation() const { return observation_; }
-  // With another subject: returns the steps of the last case that were compared.
+  // With another subject, or a switch: returns the steps of the last case that were compared.
   std::uint32_t compared_steps() const { return compared_steps_; }
 
  private:
   Verdict run_modelled(const Case& c);
   Verdict run_unless_starved(const Case& c);
   Verdict run_once(const Case& c);
+  void observe(const Case& c, reference::Expectation& expectation, Observation& observation);
+  Verdict run_switched(const Case& c);
   Verdict run_beside(const Case& c);
   Verdict compare(const Case& c, Verdict mine, Verdict theirs);
 
@@ -46,6 +50,8 @@ class CaseRunner {
   std::unique_ptr<Lane> lane_;
   reference::Expectation expectation_;
   Observation observation_;
+  Observation second_;                 // of a case with a switch
+  bool was_starved_ = false;           // in any run of the case
   std::unique_ptr<CaseRunner> other_;  // with Subject::against
   std::uint32_t compared_steps_ = 0;
 };

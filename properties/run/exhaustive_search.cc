@@ -89,6 +89,8 @@ std::string ExhaustiveSearch::refuse(const Case& value) {
   if (value.program.options.transport != reference::Transport::kHost)
     return "its parameters are on a GPU, and the search does not know which steps on streams are "
            "independent: use the transport of the host";
+  if (value.switched.option != SwitchedOption::kNone)
+    return "it runs twice, with an option switched: remove \"switched\" from the file";
   if (value.faults.faults.size() > 1) return "it has more than one fault: leave one";
   for (const faults::Fault& fault : value.faults.faults) {
     if (fault.kind == faults::Kind::kRankPause)

@@ -1,0 +1,182 @@
+#include "properties/case/keeps.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+namespace lockstep::properties::keeps {
+namespace {
+
+using reference::DType;
+using reference::Hook;
+using reference::HookResult;
+using reference::Join;
+using reference::Mode;
+using reference::Node;
+using reference::Options;
+using reference::PassKind;
+using reference::RankPass;
+using reference::Recompute;
+using reference::Step;
+using reference::ZeroGrad;
+
+template <typename F>
+bool any_node(const std::vector<Node>& nodes, const F& is) {
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const Node& node) { return is(node) || any_node(node.body, is); });
+}
+
+template <typename F>
+bool all_passes(const Program& program, const F& is) {
+  return std::all_of(program.steps.begin(), program.steps.end(), [&](const Step& step) {
+    return step.kind == PassKind::kNoGrad ||
+           std::all_of(step.variants.begin(), step.variants.end(), is);
+  });
+}
+
+// One backward, in which every use gets a gradient, once.
+bool is_simple(const RankPass& pass) {
+  const auto is_special = [](const Node& node) {
+    return node.kind == Node::Kind::kStop || node.kind == Node::Kind::kCheckpoint;
+  };
+  return pass.recompute == Recompute::kNone && pass.backwards.size() <= 1 &&
+         std::none_of(pass.forwards.begin(), pass.forwards.end(), [&](const auto& forward) {
+           return forward.local || any_node(forward.nodes, is_special);
+         });
+}
+
+// A bound on how many uses there are, each counted with the absolute value of the scalar that it
+// passes on, when arrives[i] arrives at node i from outside of the nodes.
+double uses_of(const std::vector<Node>& nodes, std::vector<double> arrives) {
+  double uses = 0;
+  for (std::size_t i = nodes.size(); i-- > 0;) {
+    const Node& node = nodes[i];
+    double scalar = arrives[i];
+    if (node.kind == Node::Kind::kStop || node.kind == Node::Kind::kDetach) scalar = 0;
+    if (node.kind == Node::Kind::kScale) scalar *= std::abs(node.factor);
+    if (node.kind == Node::Kind::kSplit) scalar *= 2;
+    if (node.kind == Node::Kind::kUse) uses += scalar;
+    if (node.kind == Node::Kind::kCheckpoint) {
+      std::vector<double> roots(node.body.size());
+      roots.back() = scalar;
+      uses += uses_of(node.body, std::move(roots));
+    }
+    for (const reference::Input& input : node.inputs)
+      if (i > 0) arrives[i - 1 - input.back % i] += scalar;
+  }
+  return uses;
+}
+
+double uses_of(const RankPass& pass) {
+  double uses = 0;
+  for (const reference::Forward& forward : pass.forwards) {
+    const std::size_t count = forward.nodes.size();
+    std::vector<double> roots(count);
+    for (const reference::Input& output : forward.outputs)
+      roots[count - 1 - output.back % count] += 1;
+    uses += uses_of(forward.nodes, std::move(roots));
+  }
+  const double calls = std::max<double>(1, static_cast<double>(pass.backwards.size()));
+  return uses * calls * (pass.recompute == Recompute::kNone ? 1 : 2);
+}
+
+double uses_of(const Step& step) {
+  double most = 0;
+  for (const RankPass& pass : step.variants) most = std::max(most, uses_of(pass));
+  return most;
+}
+
+// The bits of the mantissa that all sums have.
+int least_precision(const Program& program) {
+  static constexpr int kBits[] = {24, 53, 11, 8, 24};  // by DType
+  int least = 53;
+  for (const reference::Parameter& parameter : program.parameters)
+    if (reference::is_reduced(parameter))
+      least = std::min(least, kBits[static_cast<std::size_t>(parameter.dtype)]);
+  return least;
+}
+
+// Exact values are integers from 1 to 8 times the number of ranks, which must be a power of two, so
+// that every mean is a multiple of a power of two. `unit` is the inverse of that power, and
+// `magnitude` is the largest gradient of a rank.
+bool has_exact_sums(const Program& program) {
+  constexpr double kLargestInteger = 8;
+  const Options& options = program.options;
+  const bool averages = options.hook_result == HookResult::kMean &&
+                        (options.hook == Hook::kNone || options.hook == Hook::kAllReduce ||
+                         options.hook == Hook::kElsewhere);
+  if (program.values != reference::Values::kExact || !std::has_single_bit(program.world) ||
+      !averages || options.join != Join::kNone)
+    return false;
+  const double world = program.world;
+  const double most = std::ldexp(1, least_precision(program));
+  double magnitude = 0;
+  double unit = 1;
+  for (const Step& step : program.steps) {
+    if (step.kind == PassKind::kNoGrad) continue;
+    if (step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill)
+      magnitude = 0, unit = 1;
+    magnitude += kLargestInteger * world * uses_of(step);
+    if (step.kind == PassKind::kSynced) unit *= world;
+    if (world * magnitude * unit >= most) return false;
+  }
+  return true;
+}
+
+bool is_averaged_like_no_hook(const Options& options) {
+  return options.hook == Hook::kNone || options.hook == Hook::kAllReduce ||
+         (options.hook == Hook::kElsewhere && options.hook_result == HookResult::kMean);
+}
+
+bool has_even_inputs(const Program& program) {
+  for (std::uint32_t rank = 0; rank < program.world; ++rank)
+    for (std::uint32_t step = 0; step < program.steps.size(); ++step)
+      if (!reference::has_input(program, rank, step)) return false;
+  return program.rejoin_step == 0;
+}
+
+}  // namespace
+
+bool has_sums_in_any_order(const Program& program) {
+  const std::uint32_t groups = reference::group_count(program);
+  return (program.world + groups - 1) / groups <= 2 || has_exact_sums(program);
+}
+
+bool always(const Program&, const Program&) { return true; }
+
+bool mode(const Program& one, const Program&) {
+  return one.options.mode == Mode::kPlain && one.options.join == Join::kNone &&
+         all_passes(one, is_simple);
+}
+
+bool order(const Program& one, const Program& other) {
+  return has_sums_in_any_order(one) && has_sums_in_any_order(other);
+}
+
+bool layout(const Program& one, const Program& other) {
+  return one.options.order == reference::Order::kRankOrder || order(one, other);
+}
+
+bool rebuild(const Program& one, const Program& other) {
+  return one.options.pinned == 0 && one.options.launch == reference::Launch::kOverlapped &&
+         layout(one, other);
+}
+
+bool hook(const Program& one, const Program& other) {
+  return is_averaged_like_no_hook(one.options) && is_averaged_like_no_hook(other.options);
+}
+
+bool hook_of_user(const Program& one, const Program& other) {
+  return one.options.hook == Hook::kElsewhere && other.options.hook == Hook::kElsewhere;
+}
+
+bool broadcasts(const Program& one, const Program&) {
+  return one.options.with_values || !one.buffers.empty();
+}
+
+bool even_inputs(const Program& one, const Program& other) {
+  return has_even_inputs(one) && has_even_inputs(other);
+}
+
+}  // namespace lockstep::properties::keeps

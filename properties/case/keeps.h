@@ -1,0 +1,39 @@
+// keeps: for each option that must not change what comes out, the programs of which that is true.
+// The rows of the table of fields name these functions (Row::keeps). Each is given two normalized
+// programs that differ in one option, and in what normalize() makes of that. It says whether the
+// contract promises the same results for both. The model is not asked: what a subject does with the
+// two programs is compared although nobody knows what comes out.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include "reference/program.h"
+
+namespace lockstep::properties::keeps {
+
+using reference::Program;
+
+bool always(const Program& one, const Program& other);
+// From plain mode to another: both must let every parameter get ready once in each pass (G8, P11).
+// In a pass that succeeds in plain mode all parameters are reached.
+bool mode(const Program& one, const Program& other);
+// Sums must be the same in any order of additions (G3).
+bool order(const Program& one, const Program& other);
+// Buckets have other members: sums must not depend on where an element lies (G3).
+bool layout(const Program& one, const Program& other);
+bool rebuild(const Program& one, const Program& other);
+// No hook, `allreduce`, and a hook of the user's that averages give the same bits (S4).
+bool hook(const Program& one, const Program& other);
+// There is a hook of the user's, whose futures and local backwards leave gradients alone (S4).
+bool hook_of_user(const Program& one, const Program& other);
+// Something is broadcast, in chunks (S3).
+bool broadcasts(const Program& one, const Program& other);
+// All ranks have inputs for all steps (S2).
+bool even_inputs(const Program& one, const Program& other);
+
+// Whether sums of the program's gradients have the same bits in any order of additions: each group
+// has two ranks at most, or no partial sum is ever rounded, however the mean is made of the sum.
+// That is computed from bounds, so that a program may have exact sums although this says no.
+bool has_sums_in_any_order(const Program& program);
+
+}  // namespace lockstep::properties::keeps

@@ -1,0 +1,42 @@
+#include "properties/generate/draw_switch.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "properties/case/switched.h"
+
+namespace lockstep::properties {
+
+Switch draw_switch(Random random, const GenerateOptions& options, const Case& value) {
+  std::vector<SwitchedOption> left = options.switched;
+  Case drawn = value;
+  while (!left.empty()) {
+    const auto at = left.begin() + random.below(static_cast<std::uint32_t>(left.size()));
+    drawn.switched = {*at, random.word()};
+    left.erase(at);
+    const bool has_all = options.capabilities == Capabilities::all();
+    if (switched(drawn) && (has_all || missing(drawn, options.capabilities).empty()))
+      return drawn.switched;
+  }
+  return {};
+}
+
+Status parse_switched(std::string_view text, GenerateOptions& options) {
+  options.switched = switchable_options();
+  if (text == "all") return {};
+  options.switched.clear();
+  std::istringstream names{std::string(text)};
+  for (std::string name; std::getline(names, name, ',');) {
+    const std::optional<SwitchedOption> option = switchable_option(name);
+    if (!option)
+      return {Code::kInvalidArgument,
+              fmt::format("'{}' is no option that can be switched: give all, or some of {}", name,
+                          switchable_names())};
+    options.switched.push_back(*option);
+  }
+  if (options.switched.empty()) return {Code::kInvalidArgument, "give all, or names of options"};
+  return {};
+}
+
+}  // namespace lockstep::properties
