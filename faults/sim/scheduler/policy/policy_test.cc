@@ -192,6 +192,38 @@ TEST(SchedulingPolicy, ASelectivelyUniformWalkTakesEveryOrderOfLocksEquallyOften
     EXPECT_GT(unevenness(orders_of(late_locker, other), kOrdersOfLocks), 10);
 }
 
+// Two mutexes, whose numbers depend on what the process has named before.
+Log order_of_two_mutexes(std::uint64_t seed, const char* first, const char* second) {
+  Scheduler scheduler;
+  Log log;
+  for (const Policy policy : {Policy::kCounting, Policy::kSurw}) {
+    scheduler.reset({policy, seed, {}});
+    MutexCore one(first);
+    MutexCore two(second);
+    log.clear();
+    for (const char name : {'a', 'b', 'c'})
+      scheduler.spawn("fiber", 0, [&log, &one, &two, name] {
+        for (MutexCore* const mutex : {&one, &two, &one, &two}) {
+          mutex->lock();
+          log += name;
+          mutex->unlock();
+        }
+      });
+    EXPECT_EQ(scheduler.run().end, End::kFinished);
+  }
+  return log;
+}
+
+TEST(SchedulingPolicy, ASelectivelyUniformWalkIsTheSameInEveryProcess) {
+  static_cast<void>(intern_name("policy_test.x2"));
+  static_cast<void>(intern_name("policy_test.x1"));
+  static_cast<void>(intern_name("policy_test.y1"));
+  static_cast<void>(intern_name("policy_test.y2"));
+  for (std::uint64_t seed = 0; seed < 100; ++seed)
+    ASSERT_EQ(order_of_two_mutexes(seed, "policy_test.x1", "policy_test.x2"),
+              order_of_two_mutexes(seed, "policy_test.y1", "policy_test.y2"));
+}
+
 TEST(SchedulingPolicy, CountsBelongToNamesAndIncludeWhatIsSpawned) {
   Scheduler scheduler;
   Log log;

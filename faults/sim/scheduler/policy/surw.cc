@@ -10,6 +10,10 @@
 // anew among those that have stopped, so that no fiber waits forever.
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "faults/sim/scheduler/step_observer.h"
@@ -59,25 +63,24 @@ class SelectivelyUniform final : public StepObserver {
   }
 
  private:
-  // Draws a mutex name and a rank of which several fibers lock it.
+  // Draws a rank and the name of a mutex that several of its fibers lock. Names are compared as
+  // text, because their numbers depend on what ran before in the process.
   void select() {
-    lock_ = kUnjudgedName;
-    std::uint32_t candidates = 0;
+    std::set<std::pair<std::uint32_t, std::string_view>> shared;  // group and name
     const std::vector<EventCounts::Entry>& entries = counts().entries();
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      entries[i].own_locks.for_each([&](NameId lock) {
-        std::uint32_t users = 0;
-        for (std::size_t j = 0; j < entries.size(); ++j) {
-          if (entries[j].group != entries[i].group || !entries[j].own_locks.contains(lock))
-            continue;
-          if (j < i) return;  // this pair has had its turn
-          users += entries[j].fibers;
-        }
-        // Each candidate takes the place of the one drawn so far with its share of them.
-        if (users < 2 || random_below(++candidates) != 0) return;
-        lock_ = lock;
-        group_ = entries[i].group;
-      });
+    for (const EventCounts::Entry& one : entries)
+      for (const EventCounts::Entry& other : entries) {
+        if (one.group != other.group || (&one == &other && one.fibers < 2)) continue;
+        one.own_locks.for_each([&](NameId lock) {
+          if (other.own_locks.contains(lock)) shared.emplace(one.group, name_of(lock));
+        });
+      }
+    lock_ = kUnjudgedName;
+    if (shared.empty()) return;
+    const auto drawn =
+        std::next(shared.begin(), random_below(static_cast<std::uint32_t>(shared.size())));
+    group_ = drawn->first;
+    lock_ = intern_name(drawn->second.data());  // a whole text, from name_of()
   }
   bool is_selected(const Fiber& fiber) const {
     return lock_ != kUnjudgedName && fiber.next_lock == lock_ && fiber.group == group_;
