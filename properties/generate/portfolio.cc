@@ -19,9 +19,9 @@ struct Share {
 // time: round robin and the random walk on the host, partial order sampling over NCCL. Cases with
 // urw and surw run twice.
 constexpr Share kShares[] = {
-    {Policy::kDefault, 6, 2},      {Policy::kRandomWalk, 30, 3}, {Policy::kStayBiased, 4, 5},
-    {Policy::kRoundRobin, 34, 2},  {Policy::kPos, 10, 78},       {Policy::kPct, 8, 4},
-    {Policy::kDelayBounded, 2, 2}, {Policy::kUrw, 2, 2},         {Policy::kSurw, 4, 2},
+    {Policy::kDefault, 14, 2},     {Policy::kRandomWalk, 27, 3}, {Policy::kStayBiased, 4, 5},
+    {Policy::kRoundRobin, 30, 2},  {Policy::kPos, 9, 78},        {Policy::kPct, 7, 4},
+    {Policy::kDelayBounded, 2, 2}, {Policy::kUrw, 2, 2},         {Policy::kSurw, 5, 2},
 };
 
 Policy draw(Random& random, std::uint16_t Share::*weight) {
