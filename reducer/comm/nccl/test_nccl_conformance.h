@@ -87,6 +87,9 @@ class NcclUnderTest {
                           api().version >= 22300 && api().version < 22602;
     return result == NcclResult::kInProgress || is_early ? settled(comm) : result;
   }
+  // With 2.23.4 an abort does not return while a collective is in flight: a defect of that NCCL
+  // (faults/played_gpu/FINDINGS.md).
+  bool abort_hangs() { return api().version >= 22300 && api().version < 22602; }
   NcclConfig config(int blocking = 0) {
     NcclConfig config = make_nccl_config(api().version);
     config.blocking = blocking;
@@ -230,6 +233,7 @@ TYPED_TEST_P(NcclConformance, AnOperationOfNothingIsOneAtOnce) {
 
 TYPED_TEST_P(NcclConformance, AnAbortEndsWhatOthersNeverJoin) {
   TypeParam::run(2, [](NcclUnderTest& on) {
+    if (on.abort_hangs()) GTEST_SKIP() << "the abort of this NCCL hangs";
     const NcclComm comm = on.connected();
     const Tensor data = on.made(std::vector<float>(10, 1));
     if (on.rank() == 0) {

@@ -185,6 +185,7 @@ TYPED_TEST_P(NcclGroupConformance, DataOfTheHostIsStaged) {
 
 TYPED_TEST_P(NcclGroupConformance, F1ARankThatDoesNotComeEndsInATimeout) {
   TestFixture::in_hasty_group(3, [](NcclUnderTest& on, NcclGroupUnderTest& group) {
+    if (on.abort_hangs()) GTEST_SKIP() << "the abort of this NCCL hangs";
     if (on.rank() == 2) return;
     const Status status = group.sum();
     EXPECT_EQ(status.code(), Code::kTimeout) << status.to_string();
@@ -198,6 +199,7 @@ TYPED_TEST_P(NcclGroupConformance, F1ARankThatDoesNotComeEndsInATimeout) {
 // complete before.
 TYPED_TEST_P(NcclGroupConformance, F5AnAbortReachesThePeers) {
   TestFixture::in_group(3, [](NcclUnderTest& on, NcclGroupUnderTest& group) {
+    if (on.abort_hangs()) GTEST_SKIP() << "the abort of this NCCL hangs";
     if (on.rank() == 0) {
       const Tensor tensor = on.made(group.part());
       Work work;
