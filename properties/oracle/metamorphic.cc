@@ -27,6 +27,11 @@ bool may_mismatch(const Program& program) {
   });
 }
 
+bool rebuilds(const Program& program) {
+  const reference::Options& options = program.options;
+  return options.rebuild && options.pinned == 0 && options.launch == reference::Launch::kOverlapped;
+}
+
 const ObservedStep* find_step(const RankObservation& rank, std::uint32_t step) {
   const auto found = std::find_if(rank.steps.begin(), rank.steps.end(),
                                   [step](const ObservedStep& each) { return each.step == step; });
@@ -269,6 +274,8 @@ const char* name_of(NotComparable reason) {
       return "a fault that may fail a step";
     case NotComparable::kSharedReducer:
       return "two reducers on one group, which may mismatch";
+    case NotComparable::kLayoutByTime:
+      return "rebuilt buckets whose order time may decide";
   }
   return "unknown";
 }

@@ -32,8 +32,11 @@ enum class NotComparable : std::uint8_t {
   kNoOption,       // no option can be switched, or not the one that the case names
   kHarmfulFault,   // a fault may fail a step, and it meets the two runs at different times
   kSharedReducer,  // two reducers on one group, whose passes may end in a mismatch by time (F7)
+  // Buckets are rebuilt in the order in which gradients got ready, which time may decide (B2), and
+  // the bits of sums depend on it (G3).
+  kLayoutByTime,
 };
-constexpr std::size_t kNotComparableReasons = 3;
+constexpr std::size_t kNotComparableReasons = 4;
 const char* name_of(NotComparable reason);
 std::optional<NotComparable> not_comparable(const Case& c);
 
