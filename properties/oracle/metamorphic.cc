@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "properties/case/keeps.h"
 #include "properties/case/switched.h"
 #include "properties/oracle/oracles.h"
 #include "properties/oracle/two_runs.h"
@@ -288,6 +289,9 @@ std::optional<NotComparable> not_comparable(const Case& c) {
                   [](const auto& fault) { return !faults::is_benign(fault.kind); }))
     return NotComparable::kHarmfulFault;
   if (may_mismatch(c.program) || may_mismatch(other->program)) return NotComparable::kSharedReducer;
+  if ((rebuilds(c.program) || rebuilds(other->program)) &&
+      !keeps::layout(c.program, other->program))
+    return NotComparable::kLayoutByTime;
   return std::nullopt;
 }
 

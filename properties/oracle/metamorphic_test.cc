@@ -73,7 +73,7 @@ TEST(TableOfSwitches, TheModelExpectsTheSameOfBothRuns) {
     ASSERT_EQ(difference(c), "") << "case " << i << ", " << name_of_second_run(c);
   }
   for (const SwitchedOption option : switchable_options())
-    EXPECT_GT(compared[name_of(option)], 20) << name_of(option);
+    EXPECT_GT(compared[name_of(option)], 10) << name_of(option);
 }
 
 // Two ranks and two parameters; a step under no_sync that uses p0, two synced ones that use both,
@@ -198,6 +198,18 @@ TEST_F(TwoRunsTest, AreNotComparedWithAFaultThatMayFailAStep) {
   case_.switched.option = *switchable_option("views");
   case_.program.parameters[1].reducer = 1;
   EXPECT_EQ(not_comparable(case_), NotComparable::kSharedReducer);
+}
+
+// The bits of a sum of three depend on where an element lies.
+TEST_F(TwoRunsTest, AreNotComparedWhereTimeMayDecideTheLayout) {
+  case_.program.world = 3;
+  case_.program.options.rebuild = true;
+  EXPECT_EQ(not_comparable(case_), NotComparable::kLayoutByTime);
+  case_.program.options.order = reference::Order::kRankOrder;
+  EXPECT_FALSE(not_comparable(case_));
+  case_.program.options.order = reference::Order::kRing;
+  case_.program.world = 2;
+  EXPECT_FALSE(not_comparable(case_));
 }
 
 // A planted bug is found by this oracle alone: no gradient is compared with the model's.
