@@ -16,6 +16,14 @@ TEST(TimeLimit, OfAGlooCaseWithoutFaultsIsTwoTimeoutsAndTenSeconds) {
   EXPECT_EQ(answer_limit(LaneKind::kGloo, Subject(), Case()), seconds(35));
 }
 
+TEST(TimeLimit, OfACaseThatRunsTwiceIsTwiceAsLong) {
+  Case c;
+  c.switched.option = static_cast<SwitchedOption>(1);
+  EXPECT_EQ(run_limit(LaneKind::kGloo, Subject(), c), seconds(30));
+  EXPECT_EQ(answer_limit(LaneKind::kGloo, Subject(), c), seconds(70));
+  EXPECT_EQ(repeat_limit(LaneKind::kSim, Subject(), c), seconds(6));
+}
+
 // A fault: one timeout until it is noticed, one to connect anew.
 TEST(TimeLimit, LeavesRoomForEveryHarmfulFaultOfTheCase) {
   Case c;

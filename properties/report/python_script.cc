@@ -49,6 +49,8 @@ std::vector<std::string> obstacles(const Case& c) {
       out.push_back(fmt::format("{} ({})", name_of(capability), meaning_of(capability)));
   }
   if (!c.faults.faults.empty()) out.emplace_back("faults");
+  if (c.switched.option != SwitchedOption::kNone)
+    out.emplace_back("a second run with an option switched");
   const Program& program = c.program;
   const Hook hook = program.options.hook;
   if (hook != Hook::kNone && hook != Hook::kAllReduce && hook != Hook::kFloat16)
