@@ -166,15 +166,9 @@ class Training {
     faults_.begin_step(step);
     run_step(program_.steps[step], observed);
     faults_.end_step();
-    observed.end_us = now_us();
     if (!observed.status.ok()) observed.collectives = group_->take();
+    observed.end_us = now_us();
     return !observed.status.ok() || expectation_->steps[step].any_error;
-  }
-
-  static std::uint64_t now_us() {
-    const auto time = std::chrono::steady_clock::now().time_since_epoch();
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(time).count());
   }
 
   void run_step(const reference::Step& step, ObservedStep& observed) {

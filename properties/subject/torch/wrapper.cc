@@ -94,6 +94,12 @@ lockstep::DType dtype_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+std::uint64_t now_us() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+}
+
 RecordingGroup::RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                std::chrono::milliseconds timeout,
                                std::function<void()> at_collective)
@@ -125,6 +131,7 @@ void RecordingGroup::note(properties::ObservedCollective::Op op, const at::Tenso
   using Op = properties::ObservedCollective::Op;
   properties::ObservedCollective& each = started_.emplace_back();
   each.op = op;
+  each.launched_us = now_us();
   each.count = static_cast<std::uint64_t>(tensor.numel());
   each.dtype = dtype_of(tensor);
   each.sequence = sequence_++;
@@ -135,6 +142,7 @@ void RecordingGroup::note(properties::ObservedCollective::Op op, const at::Tenso
 }
 
 std::vector<properties::ObservedCollective> RecordingGroup::take() {
+  for (properties::ObservedCollective& each : started_) each.completed_us = now_us();
   return std::exchange(started_, {});
 }
 

@@ -19,6 +19,9 @@
 
 namespace lockstep::torch_subject {
 
+// The clock of an observation.
+std::uint64_t now_us();
+
 // ProcessGroupGloo on the loopback interface. It records which collectives it starts. Before each
 // it calls `at_collective`, on the thread that starts it.
 class RecordingGroup final : public c10d::ProcessGroupGloo {
@@ -34,7 +37,8 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
   // Returns what the reducer takes. It shares this group's connections.
   c10::intrusive_ptr<c10d::ProcessGroup> process_group();
 
-  // Returns the collectives since the last call.
+  // Returns the collectives since the last call. Gloo's work does not tell when it ended: each
+  // counts as completed now.
   std::vector<properties::ObservedCollective> take();
 
  private:

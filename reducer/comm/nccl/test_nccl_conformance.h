@@ -104,13 +104,14 @@ class NcclUnderTest {
     return comm;
   }
   void finish() { EXPECT_TRUE(device().synchronize(device().record(stream()), deadline()).ok()); }
+  void destroy(NcclComm comm) { EXPECT_EQ(api().comm_destroy(comm), NcclResult::kSuccess); }
   // A communicator that is destroyed without being finalized, and whose process ends, may lose what
   // it has sent: 2.22.3 does.
-  void destroy(NcclComm comm) {
+  void finalize_and_destroy(NcclComm comm) {
     if (api().comm_finalize != nullptr) {
       EXPECT_EQ(settled(comm, api().comm_finalize(comm)), NcclResult::kSuccess);
     }
-    EXPECT_EQ(api().comm_destroy(comm), NcclResult::kSuccess);
+    destroy(comm);
   }
 };
 
@@ -135,7 +136,7 @@ TYPED_TEST_P(NcclConformance, ACommunicatorKnowsItself) {
     EXPECT_EQ(value, 3);
     EXPECT_EQ(on.api().comm_user_rank(comm, &value), NcclResult::kSuccess);
     EXPECT_EQ(value, on.rank());
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -150,7 +151,7 @@ TYPED_TEST_P(NcclConformance, AnAllReduceSumsInPlaceAndOutOfPlace) {
                 NcclResult::kSuccess);
       EXPECT_EQ(on.values(*to), std::vector<float>(1000, 6));
     }
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -162,7 +163,7 @@ TYPED_TEST_P(NcclConformance, ABroadcastComesFromItsRoot) {
                                                   on.native())),
               NcclResult::kSuccess);
     EXPECT_EQ(on.values(data), std::vector<float>(77, 2));
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -181,7 +182,7 @@ TYPED_TEST_P(NcclConformance, GatheringAndScatteringGoByRank) {
               NcclResult::kSuccess);
     EXPECT_EQ(on.values(one),
               on.rank() == 0 ? (std::vector<float>{2, 20}) : (std::vector<float>{4, 22}));
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -204,7 +205,7 @@ TYPED_TEST_P(NcclConformance, AGroupOfSendsAndReceivesGoesTogether) {
     EXPECT_EQ(on.settled(comm, on.api().group_end()), NcclResult::kSuccess);
     const float from = static_cast<float>(on.rank());
     EXPECT_EQ(on.values(in), (std::vector<float>{from, from + 10, from + 20}));
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -217,7 +218,7 @@ TYPED_TEST_P(NcclConformance, OperationsOfOneStreamKeepTheirOrder) {
                                                      NcclRedOp::kSum, comm, on.native())),
                 NcclResult::kSuccess);
     EXPECT_EQ(on.values(data), std::vector<float>(100, 256));
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -227,7 +228,7 @@ TYPED_TEST_P(NcclConformance, AnOperationOfNothingIsOneAtOnce) {
     EXPECT_EQ(
         on.api().all_reduce(nullptr, nullptr, 0, kNcclFloat, NcclRedOp::kSum, comm, on.native()),
         NcclResult::kSuccess);
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -313,9 +314,9 @@ TYPED_TEST_P(NcclConformance, ASplitGivesACommunicatorToEachColor) {
                                                       NcclRedOp::kSum, child, on.native())),
                 NcclResult::kSuccess);
       EXPECT_EQ(on.values(data), std::vector<float>(10, 2));
-      on.destroy(child);
+      on.finalize_and_destroy(child);
     }
-    on.destroy(comm);
+    on.finalize_and_destroy(comm);
   });
 }
 
@@ -342,7 +343,7 @@ TYPED_TEST_P(NcclConformance, AShrinkLeavesRanksOut) {
                                                       NcclRedOp::kSum, child, on.native())),
                 NcclResult::kSuccess);
       EXPECT_EQ(on.values(data), std::vector<float>(10, 4));
-      on.destroy(child);
+      on.finalize_and_destroy(child);
       on.meet();
       EXPECT_EQ(on.api().comm_abort(comm), NcclResult::kSuccess);
     });
