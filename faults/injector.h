@@ -86,13 +86,13 @@ class Injector {
   std::vector<Fault> on_connect(std::uint32_t rank) {
     return ranks_[rank].armed[kConnects] == 0 ? std::vector<Fault>() : fire_connect(rank);
   }
-  // Whether this call of the transport's library fails.
+  // Returns whether this call of the transport's library fails.
   bool on_call(std::uint32_t rank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.calls++;
     return state.armed[kCalls] != 0 && fire_call(rank, site);
   }
-  // Whether this call of NCCL fails, which is one of those with which the rank's group connects.
+  // Returns whether this call of NCCL fails, with which the group of the rank connects.
   bool on_connect_call(std::uint32_t rank, ConnectCall call) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.connect_calls[static_cast<std::size_t>(call)]++;

@@ -104,13 +104,13 @@ enum class Kind : std::uint8_t {
 constexpr int kKinds = 39;
 const char* name_of(Kind kind);
 
-// Whether a fault of this kind changes a payload. It fires only if other bytes arrive because of
-// it.
+// Returns whether a fault of this kind changes a payload. It fires only if other bytes arrive
+// because of it.
 constexpr bool is_payload(Kind kind) {
   return kind >= Kind::kPayloadFlip && kind <= Kind::kPayloadShift;
 }
 
-// Whether a fault of this kind acts, in the simulator, on the calls that a rank makes to the store.
+// Returns whether such a fault acts, in the simulator, on the calls that a rank makes to the store.
 constexpr bool is_store_call(Kind kind) {
   return kind >= Kind::kStoreDelay && kind <= Kind::kStoreTorn;
 }
@@ -124,16 +124,16 @@ constexpr bool is_of_hosts_lane(Kind kind) { return is_network(kind) || is_of_no
 constexpr bool is_of_store(Kind kind) {
   return kind >= Kind::kStoreFull && kind <= Kind::kStoreSlow;
 }
-// Whether the host of the rank, or the store, carries out a fault of this kind. The fault fires
-// when it has acted, and not when it begins.
+// Returns whether the host of the rank, or the store, carries out a fault of this kind. The fault
+// fires when it has acted, and not when it begins.
 constexpr bool is_of_host(Kind kind) {
   return kind >= Kind::kNetPartition && kind != Kind::kNodeStop && kind < Kind::kRankReplaced;
 }
-// Whether a fault of this kind that is planned in a reset acts while the rank connects.
+// Returns whether a fault of this kind that is planned in a reset acts while the rank connects.
 constexpr bool acts_in_connect(Kind kind) {
   return is_of_store(kind) || kind == Kind::kNodeMemory || kind == Kind::kNodeDescriptors;
 }
-// Whether a fault of this kind ends the process of the rank, and whether it may.
+// Returns whether a fault of this kind ends the process of the rank, and whether it may.
 constexpr bool ends_process(Kind kind) {
   return kind == Kind::kRankExit || kind == Kind::kRankReplaced;
 }
@@ -141,8 +141,8 @@ constexpr bool may_end_process(Kind kind) {
   return ends_process(kind) || kind == Kind::kNodeMemory;
 }
 
-// Whether the step still succeeds on all ranks with a fault of this kind, as long as its duration
-// is below the timeout.
+// Returns whether the step still succeeds on all ranks with a fault of this kind, as long as its
+// duration is below the timeout.
 bool is_benign(Kind kind);
 
 struct Fault {

@@ -71,6 +71,23 @@ inline RankPass with_backwards(RankPass pass, std::vector<Backward> backwards,
   return pass;
 }
 
+// Two parameters of three elements; a step under no_sync that uses the first one, and a synced one
+// that uses both.
+inline Program local_then_synced() {
+  Program program;
+  Parameter parameter;
+  parameter.sizes = {3};
+  program.parameters = {parameter, parameter};
+  Step local;
+  local.kind = PassKind::kNoSync;
+  local.variants = {uses({0})};
+  Step synced;
+  synced.variants = {uses({0, 1})};
+  synced.zero_grad = ZeroGrad::kKeep;
+  program.steps = {local, synced};
+  return program;
+}
+
 // A program of `parameters` floats, run at the end.
 class Case {
  public:

@@ -43,8 +43,9 @@ Capabilities needed_by_fields(const Case& value) {
   return out;
 }
 
-// Whether an average over the ranks can be rounded although the values are exact (values.h). What
-// a rank accumulates after a synced pass need not be a multiple of the number of ranks.
+// Returns whether an average over the ranks can be rounded although the values are exact
+// (values.h). What a rank accumulates after a synced pass need not be a multiple of the number of
+// ranks.
 bool may_round(std::uint32_t world) { return !std::has_single_bit(world); }
 
 // Returns what the pass needs because of several fields together.

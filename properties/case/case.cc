@@ -1,7 +1,6 @@
 #include "properties/case/case.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "properties/case/fields.h"
 
@@ -86,13 +85,7 @@ bool equal(const Case& a, const Case& b) { return fields::same(a, b); }
 
 std::uint64_t hash_of(const Case& value) {
   std::uint64_t hash = 0x6c6f636b73746570u;
-  fields::for_each<Case>([&](const auto& field) {
-    // A case without a switch keeps the hash that it had before cases could have one.
-    using T = std::remove_cvref_t<decltype(field.get(value))>;
-    if constexpr (std::is_same_v<T, Switch>)
-      if (fields::same(value.switched, Switch())) return;
-    hash_values(hash, field.get(value));
-  });
+  hash_values(hash, value);
   return hash;
 }
 

@@ -78,13 +78,13 @@ bool equal(const Case& a, const Case& b);
 // Hashes all fields. The hash is the same on every machine and in every build.
 std::uint64_t hash_of(const Case& value);
 
-// Whether a fault of this kind keeps its rank (or a link of the rank) from ever answering, so that
-// the others need a timeout.
-// Whether a fault of this kind can act only on a rank that is a process of its own.
+// Returns whether a fault of this kind can act only on a rank that is a process of its own.
 bool needs_process(faults::Kind kind);
-
+// Returns whether a fault of this kind keeps its rank (or a link of the rank) from ever answering,
+// so that the others need a timeout.
 bool can_silence(faults::Kind kind);
-// Whether waits of this case never time out in the sim lane: see Case::timeout_ms.
+
+// Returns whether waits of this case never time out in the sim lane: see Case::timeout_ms.
 bool never_times_out(const Case& value);
 
 }  // namespace lockstep::properties

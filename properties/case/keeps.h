@@ -31,8 +31,8 @@ bool broadcasts(const Program& one, const Program& other);
 // All ranks have inputs for all steps (S2).
 bool even_inputs(const Program& one, const Program& other);
 
-// Whether sums of the program's gradients have the same bits in any order of additions: each group
-// has two ranks at most, or no partial sum is ever rounded, however the mean is made of the sum.
+// Returns whether the gradients have the same sums, bit for bit, in any order of additions: each
+// group has two ranks at most, or no partial sum is ever rounded, however the mean is made of it.
 // That is computed from bounds, so that a program may have exact sums although this says no.
 bool has_sums_in_any_order(const Program& program);
 

@@ -47,8 +47,8 @@ T other_value(const fields::Row& row, T simplest, T now, std::uint32_t to) {
   }
 }
 
-// Whether all that differs are options that keep what comes out: normalize() may change some that
-// mean nothing without the switched one.
+// Returns whether all that differs are options that keep what comes out: normalize() may change
+// some that mean nothing without the switched one.
 bool differ_in_options_that_keep(const Case& one, const Case& other) {
   Case with_options_of_other = one;
   with_options_of_other.program.options = other.program.options;

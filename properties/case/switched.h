@@ -26,7 +26,7 @@ std::string name_of(SwitchedOption option);  // as in case files
 std::optional<SwitchedOption> switchable_option(std::string_view name);
 std::string switchable_names();  // of all of them
 
-// Whether ranks must raise the same errors in both runs.
+// Returns whether ranks must raise the same errors in both runs.
 bool keeps_errors(SwitchedOption option);
 
 // How the second run differs: "views = true"; empty without one.

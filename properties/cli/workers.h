@@ -50,7 +50,7 @@ struct WorkerPlan {
   bool finds_smallest = false;  // see Totals::smallest
 
   std::uint64_t index_at(std::uint64_t position) const { return offset + position * stride; }
-  // Whether all cases run a second time, with an option switched.
+  // Returns whether all cases run a second time, with an option switched.
   bool is_metamorphic() const { return !generate.switched.empty(); }
 };
 
@@ -87,8 +87,8 @@ struct Totals {
   std::uint64_t next = 0;
 };
 
-// Whether the features of the case at this index are counted: one in sixteen, spread evenly over
-// all indices and over those of every shard.
+// Returns whether the features of the case at this index are counted: one in sixteen, spread evenly
+// over all indices and over those of every shard.
 bool counts_features(std::uint64_t index);
 
 struct Found {

@@ -100,7 +100,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 14328471791974149052u);
+  EXPECT_EQ(hash, 12186477812972169002u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -140,6 +140,11 @@ TEST(Generate, EveryPolicyIsDrawnOnEveryTransportUnlessOneIsNamed) {
       ++drawn[name_of(generate(18, index, options).schedule.policy)];
     for (const std::string& policy : policy_names())
       EXPECT_GE(drawn[policy], kDrawn / 100) << policy << " over " << static_cast<int>(transport);
+    // Most cases over NCCL have partial order sampling, and few of the others.
+    if (transport == reference::Transport::kNccl)
+      EXPECT_GT(drawn["pos"], kDrawn * 65 / 100);
+    else
+      EXPECT_LT(drawn["pos"], kDrawn * 35 / 100);
     options.policy = Schedule::Policy::kRoundRobin;
     for (std::uint64_t index = 0; index < 200; ++index)
       ASSERT_EQ(generate(18, index, options).schedule.policy, Schedule::Policy::kRoundRobin);

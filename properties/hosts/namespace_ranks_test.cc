@@ -25,15 +25,8 @@ constexpr milliseconds kShort{2000};  // one that silence costs
 constexpr int kForEver = 100'000'000;
 constexpr int kSteps = 10;
 
-class NamespaceRanksTest : public ::testing::Test {
+class NamespaceRanksTest : public NamespaceTest {
  protected:
-  void SetUp() override {
-    if (const Status status = properties::hosts::try_namespaces(); !status.ok())
-      GTEST_SKIP() << status.failure().detail;
-    const Status status = properties::hosts::enter_hub();
-    ASSERT_TRUE(status.ok()) << status.to_string();
-  }
-
   // Every rank but the victim fails, and names the victim.
   static void expect_named(NamespaceRanks& ranks, int victim) {
     for (int rank = 0; rank < ranks.size(); ++rank) {
@@ -56,8 +49,7 @@ class DroppedPackets : public NamespaceRanksTest {
  protected:
   void SetUp() override {
     NamespaceRanksTest::SetUp();
-    if (properties::hosts::find_program("nft").empty())
-      GTEST_SKIP() << "there is no nft here: ci/setup --network installs it";
+    need_nft();
   }
 };
 

@@ -20,24 +20,10 @@ using std::chrono::seconds;
 
 constexpr int kSteps = 20;
 
-class Recovery : public ::testing::Test {
+class Recovery : public TrainersTest {
  protected:
-  void SetUp() override {
-    if (const Status status = properties::hosts::try_namespaces(); !status.ok())
-      GTEST_SKIP() << status.failure().detail;
-    if (properties::hosts::find_program("nft").empty())
-      GTEST_SKIP() << "there is no nft here: ci/setup --network installs it";
-    const Status status = properties::hosts::enter_hub();
-    ASSERT_TRUE(status.ok()) << status.to_string();
-    void* memory = ::mmap(nullptr, kMost * sizeof(Life), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    lives_ = static_cast<Life*>(memory);
-    for (std::size_t i = 0; i < kMost; ++i) new (&lives_[i]) Life;
-    begin_ms_ = now_ms();
-  }
   void TearDown() override {
-    if (lives_ == nullptr) return;
+    if (!has_lives()) return;
     for (int process = 0; ranks_ && process < ranks_->size(); ++process)
       EXPECT_EQ(lives_[process].wrong, 0) << "process " << process << " had wrong bits";
     const int overlap = first_overlap(lives_, kMost);
@@ -47,7 +33,6 @@ class Recovery : public ::testing::Test {
       std::printf("process %d ended %d steps, %d of them with wrong bits\n", i,
                   lives_[i].steps.load(), lives_[i].wrong.load());
     ranks_.reset();
-    ::munmap(lives_, kMost * sizeof(Life));
   }
 
   // Processes that begin with a group of all but the spares.
@@ -104,18 +89,13 @@ class Recovery : public ::testing::Test {
     ranks_->run_in(process, {"nft", "delete", "table", "inet", "trial"});
   }
 
-  // The test plants a bug, which overlap() has to find.
+  // The test plants a bug, which first_overlap() has to find.
   void split_on_purpose() { is_split_on_purpose_ = true; }
 
   Life& life(int process) { return lives_[process]; }
   NamespaceRanks& ranks() { return *ranks_; }
 
  private:
-  static constexpr std::size_t kMost = NamespaceRanks::kMost;
-
-  Life* lives_ = nullptr;
-  Life test_;
-  std::int64_t begin_ms_ = 0;
   bool is_split_on_purpose_ = false;
   std::unique_ptr<NamespaceRanks> ranks_;
 };

@@ -35,20 +35,12 @@ enum class Fault { kKill, kStop, kCutOff, kCutOneWay, kReset };
 constexpr const char* kNames[] = {"kill -9, and a new process", "stop, and go on", "cut off",
                                   "cut off from what it sends", "connections reset"};
 
-class Soak : public ::testing::Test {
+class Soak : public TrainersTest {
  protected:
   void SetUp() override {
-    if (const Status status = properties::hosts::try_namespaces(); !status.ok())
-      GTEST_SKIP() << status.failure().detail;
-    if (properties::hosts::find_program("nft").empty())
-      GTEST_SKIP() << "there is no nft here: ci/setup --network installs it";
-    const Status status = properties::hosts::enter_hub();
-    ASSERT_TRUE(status.ok()) << status.to_string();
-    void* memory = ::mmap(nullptr, kProcesses * sizeof(Life), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ASSERT_NE(memory, MAP_FAILED);
-    lives_ = static_cast<Life*>(memory);
-    for (int i = 0; i < kProcesses; ++i) (new (&lives_[i]) Life)->pace_ms = 5;
+    TrainersTest::SetUp();
+    if (!has_lives()) return;
+    for (int process = 0; process < kProcesses; ++process) lives_[process].pace_ms = 5;
     Life* const lives = lives_;
     ranks_ = std::make_unique<NamespaceRanks>(
         kProcesses, [lives](int process, const std::shared_ptr<Store>& store) -> int {
@@ -58,10 +50,8 @@ class Soak : public ::testing::Test {
   }
   void TearDown() override {
     // What happened before the failure.
-    if (HasFailure() && lives_ != nullptr)
-      print_timeline(lives_, kProcesses, test_, now_ms() - 150'000);
+    if (HasFailure() && has_lives()) print_timeline(lives_, kProcesses, test_, now_ms() - 150'000);
     ranks_.reset();
-    if (lives_ != nullptr) ::munmap(lives_, kProcesses * sizeof(Life));
   }
 
   bool trains_in_group(int process, int size, int after) const {
@@ -152,6 +142,19 @@ class Soak : public ::testing::Test {
     return count;
   }
 
+  // How many keys the steps of all processes leave, while process 0 ends some more; -1 if it does
+  // not.
+  std::int64_t keys_of_steps() {
+    const std::int64_t keys = store_keys();
+    const int steps = lives_[0].steps;
+    return wait([&] { return lives_[0].steps >= steps + kSteps; }) ? store_keys() - keys : -1;
+  }
+  int wrong_steps() const {
+    int wrong = 0;
+    for (int process = 0; process < kProcesses; ++process) wrong += lives_[process].wrong;
+    return wrong;
+  }
+
   // Once a second: the file that ci/soak reads.
   void note_counters() {
     static const char* const file = std::getenv("LOCKSTEP_SOAK_COUNTERS");
@@ -175,23 +178,36 @@ class Soak : public ::testing::Test {
     std::filesystem::rename(next, file);
   }
 
-  Life* lives_ = nullptr;
-  Life test_;
   int generation_ = 0;
   std::int64_t noted_ms_ = 0;
   int faults_[std::size(kNames)] = {};  // that were survived
   std::unique_ptr<NamespaceRanks> ranks_;
 };
 
+TEST_F(Soak, AKilledProcessComesBackAndStepsLeaveNoKeys) {
+  ASSERT_TRUE(wait_for_group(kNone, kNone)) << "the group never trained";
+  EXPECT_EQ(keys_of_steps(), 0);
+  EXPECT_TRUE(survive(Fault::kKill, 1)) << "the others, or all of them, did not go on";
+  EXPECT_EQ(wrong_steps(), 0);
+  EXPECT_EQ(lives_[1].births, 2);
+}
+
+// What the soak looks for is planted.
+TEST_F(Soak, KeysThatStepsLeaveAndWrongGradientsAreSeen) {
+  ASSERT_TRUE(wait_for_group(kNone, kNone)) << "the group never trained";
+  lives_[2].leaves_keys = true;
+  EXPECT_GE(keys_of_steps(), kSteps / 2);
+  EXPECT_EQ(wrong_steps(), 0);
+  lives_[1].contributes_wrongly = true;
+  EXPECT_TRUE(wait([&] { return wrong_steps() >= kProcesses; })) << "nobody saw a wrong gradient";
+}
+
 TEST_F(Soak, DISABLED_TrainsOnAfterEachFault) {
   std::mt19937 random(static_cast<unsigned>(setting("LOCKSTEP_SOAK_SEED", 1)));
   const auto end = platform::Deadline::in(seconds(setting("LOCKSTEP_SOAK_SECONDS", 30)));
   ASSERT_TRUE(wait_for_group(kNone, kNone)) << "the group never trained";
   while (!end.passed() && !HasFailure()) {
-    const std::int64_t keys = store_keys();
-    const int steps = lives_[0].steps;
-    ASSERT_TRUE(wait([&] { return lives_[0].steps >= steps + kSteps; })) << "training stopped";
-    EXPECT_EQ(store_keys(), keys) << "steps left keys in the store";
+    ASSERT_EQ(keys_of_steps(), 0) << "steps left keys in the store";
     const auto fault = static_cast<Fault>(random() % std::size(kNames));
     // Process 0 is never killed: what it holds must not grow with the generations.
     const int first = fault == Fault::kKill ? 1 : 0;
@@ -202,7 +218,7 @@ TEST_F(Soak, DISABLED_TrainsOnAfterEachFault) {
     const int overlap = first_overlap(lives_, kProcesses);
     ASSERT_EQ(overlap, kNone) << "two groups trained at once, or one after its end: process "
                               << process << ", " << kNames[static_cast<int>(fault)];
-    for (int each = 0; each < kProcesses; ++each) ASSERT_EQ(lives_[each].wrong, 0) << each;
+    ASSERT_EQ(wrong_steps(), 0);
   }
   for (std::size_t i = 0; i < std::size(kNames); ++i)
     std::printf("%4d times: %s\n", faults_[i], kNames[i]);

@@ -46,6 +46,22 @@ inline std::int64_t now_ms() {
       .count();
 }
 
+// Tests whose ranks are in network namespaces; they are skipped where the system has none.
+class NamespaceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Status status = properties::hosts::try_namespaces(); !status.ok())
+      GTEST_SKIP() << status.failure().detail;
+    const Status status = properties::hosts::enter_hub();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  // Skips a test that needs nft where there is none; for the end of SetUp().
+  static void need_nft() {
+    if (properties::hosts::find_program("nft").empty())
+      GTEST_SKIP() << "there is no nft here: ci/setup --network installs it";
+  }
+};
+
 class NamespaceRanks {
  public:
   static constexpr std::size_t kMost = 16;

@@ -27,6 +27,8 @@ struct Life {
   std::atomic<bool> has_no_store{false};  // it cannot reach the store
   // It was stopped: it may have ended a step that it notes when it goes on.
   std::atomic<bool> was_stopped{false};
+  std::atomic<bool> leaves_keys{false};          // a bug on purpose: a key in the store each step
+  std::atomic<bool> contributes_wrongly{false};  // another one: gradients that are not its own
   std::atomic<bool> is_naive{false};         // where it cannot, it goes on alone: a bug on purpose
   std::atomic<int> generation{kNone};        // of its group; kNone: it has none
   std::atomic<int> size{0};                  // of its group
@@ -184,8 +186,8 @@ class Trainer {
 
   Status train() {
     replica_.undefine_grads();
-    LOCKSTEP_RETURN_IF_ERROR(
-        replica_.backward(replica_.forward_of({p_, q_}), values_at(contribution(process_))));
+    const double mine = contribution(process_) + (life_.contributes_wrongly ? 1 : 0);
+    LOCKSTEP_RETURN_IF_ERROR(replica_.backward(replica_.forward_of({p_, q_}), values_at(mine)));
     double mean = 0;
     for (const std::string& each : roster_.members)
       mean += contribution(std::stoi(each.substr(1))) / roster_.size();
@@ -204,6 +206,7 @@ class Trainer {
       life_.last_ms[at] = now_ms();
       life_.size_of[at] = roster_.size();
     }
+    if (life_.leaves_keys) (void)store_->set("left/" + std::to_string(life_.steps), "");
     if (step_ % 10 == 0) count_collectives();
     // Rank 0 ends the group where somebody waits to join; the others learn it as a failure.
     if (roster_.rank != 0 || step_ % 10 != 0) return;
@@ -237,6 +240,34 @@ class Trainer {
   TestRank replica_;
   Ref<Parameter> p_, q_;
   std::shared_ptr<ProcessGroup> group_;
+};
+
+// Tests with such processes, which need nft.
+class TrainersTest : public NamespaceTest {
+ protected:
+  static constexpr std::size_t kMost = NamespaceRanks::kMost;
+
+  TrainersTest() = default;
+  ~TrainersTest() override {
+    if (has_lives()) ::munmap(lives_, kMost * sizeof(Life));
+  }
+  void SetUp() override {
+    NamespaceTest::SetUp();
+    need_nft();
+    if (IsSkipped() || HasFatalFailure()) return;
+    void* memory = ::mmap(nullptr, kMost * sizeof(Life), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    lives_ = static_cast<Life*>(memory);
+    for (std::size_t i = 0; i < kMost; ++i) new (&lives_[i]) Life;
+    begin_ms_ = now_ms();
+  }
+  // False where the test is skipped, or could not begin.
+  bool has_lives() const { return lives_ != nullptr; }
+
+  Life* lives_ = nullptr;  // of the processes; memory that all share
+  Life test_;              // what the test does
+  std::int64_t begin_ms_ = 0;
 };
 
 // A generation that two groups have, or in which a step ended before the last one of an earlier

@@ -44,7 +44,7 @@ milliseconds allowance(LaneKind lane, const Subject& subject) {
   return subject.has_own_group() ? seconds(30) : seconds(5);  // to load libtorch
 }
 
-// Whether the case runs twice.
+// Returns whether the case runs twice.
 bool is_switched(const Case& c) { return c.switched.option != SwitchedOption::kNone; }
 
 }  // namespace

@@ -18,16 +18,7 @@ namespace programs = reference::testing;
 class Agreement : public ::testing::Test {
  protected:
   void SetUp() override {
-    reference::Parameter parameter;
-    parameter.sizes = {3};
-    case_.program.parameters = {parameter, parameter};
-    reference::Step local;
-    local.kind = PassKind::kNoSync;
-    local.variants = {programs::uses({0})};
-    reference::Step synced;
-    synced.variants = {programs::uses({0, 1})};
-    synced.zero_grad = reference::ZeroGrad::kKeep;
-    case_.program.steps = {local, synced};
+    case_.program = programs::local_then_synced();
     case_.program.options.mode = reference::Mode::kDynamic;
     reference::normalize(case_.program);
     CaseRunner runner(LaneKind::kSim, Subject{});

@@ -8,6 +8,7 @@
 #include "properties/case/keeps.h"
 #include "properties/case/switched.h"
 #include "properties/oracle/oracles.h"
+#include "properties/oracle/program_errors.h"
 #include "properties/oracle/two_runs.h"
 #include "reference/outcome.h"
 
@@ -18,15 +19,6 @@ using reference::Outcome;
 using reference::Program;
 
 constexpr const char* kFirstRun = "as the case is";
-
-bool may_mismatch(const Program& program) {
-  if (reference::reducer_count(program) == 1 || program.options.group_each) return false;
-  if (program.options.launch == reference::Launch::kOverlapped) return true;
-  return std::any_of(program.steps.begin(), program.steps.end(), [](const auto& step) {
-    return std::any_of(step.variants.begin(), step.variants.end(),
-                       [](const auto& pass) { return pass.backwards.size() > 1; });
-  });
-}
 
 bool rebuilds(const Program& program) {
   const reference::Options& options = program.options;

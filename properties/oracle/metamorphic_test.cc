@@ -81,18 +81,12 @@ TEST(TableOfSwitches, TheModelExpectsTheSameOfBothRuns) {
 class TwoRunsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    reference::Parameter parameter;
-    parameter.sizes = {3};
-    case_.program.parameters = {parameter, parameter};
-    reference::Step local;
-    local.kind = PassKind::kNoSync;
-    local.variants = {programs::uses({0})};
-    reference::Step synced;
-    synced.variants = {programs::uses({0, 1})};
-    synced.zero_grad = reference::ZeroGrad::kKeep;
+    case_.program = programs::local_then_synced();
+    const reference::Step synced = case_.program.steps.back();
+    case_.program.steps.push_back(synced);
     reference::Step failing;
     failing.variants = {programs::uses({0})};
-    case_.program.steps = {local, synced, synced, failing};
+    case_.program.steps.push_back(failing);
     case_.program.options.with_values = true;
     switch_option("views");
   }

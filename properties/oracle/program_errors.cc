@@ -8,6 +8,11 @@ using reference::Error;
 
 namespace {
 
+// Returns whether several reducers have one group.
+bool share_group(const reference::Program& program) {
+  return reference::reducer_count(program) > 1 && !program.options.group_each;
+}
+
 Code code_of(Error error) {
   switch (error) {
     case Error::kIncomplete:
@@ -116,15 +121,20 @@ void ProgramErrors::require_bucket(std::uint32_t first, std::uint32_t last,
 }
 
 // If two reducers reduce after backward, they run one after the other, unless one of them must wait
-// for a further backward, or fails.
-bool ProgramErrors::may_mismatch() const {
-  const reference::Program& program = c_.case_.program;
-  if (c_.has_one_reducer() || program.options.group_each) return false;
-  if (program.options.launch == reference::Launch::kOverlapped || c_.program_fails()) return true;
+// for a further backward.
+bool may_mismatch(const reference::Program& program) {
+  if (!share_group(program)) return false;
+  if (program.options.launch == reference::Launch::kOverlapped) return true;
   return std::any_of(program.steps.begin(), program.steps.end(), [](const auto& step) {
     return std::any_of(step.variants.begin(), step.variants.end(),
                        [](const auto& pass) { return pass.backwards.size() > 1; });
   });
+}
+
+// They do not run one after the other either if one of them fails.
+bool ProgramErrors::may_mismatch() const {
+  const reference::Program& program = c_.case_.program;
+  return properties::may_mismatch(program) || (share_group(program) && c_.program_fails());
 }
 
 void ProgramErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& errors) const {

@@ -8,6 +8,10 @@
 
 namespace lockstep::properties {
 
+// Returns whether two reducers on one group that share a backward may mismatch (F7) although no
+// step of the program fails.
+bool may_mismatch(const reference::Program& program);
+
 class ProgramErrors {
  public:
   explicit ProgramErrors(const ErrorContext& context) : c_(context) {}

@@ -31,7 +31,7 @@ enum class Policy : std::uint8_t {
 };
 constexpr std::size_t kPolicies = 10;
 
-// Whether the policy weighs fibers by the events that a run under kCounting has counted.
+// Returns whether the policy weighs fibers by the events that a run under kCounting has counted.
 constexpr bool needs_counts(Policy policy) {
   return policy == Policy::kUrw || policy == Policy::kSurw;
 }

@@ -43,7 +43,7 @@ class SelectivelyUniform final : public StepObserver {
     const std::uint32_t own = entry == nullptr ? 0 : entry->mean_locks(lock_);
     left_[fiber.id] = own;
     if (parent == nullptr || own == 0) return;
-    // What the parent was intended for may be an event of the new fiber.
+    // The event for which the parent was intended may be one of the new fiber.
     std::uint32_t& before = left_[parent->id];
     if (intended_ == parent->id && random_below(std::max(before, own)) < own) intended_ = fiber.id;
     before -= std::min(before, own);
@@ -85,7 +85,7 @@ class SelectivelyUniform final : public StepObserver {
   bool is_selected(const Fiber& fiber) const {
     return lock_ != kUnjudgedName && fiber.next_lock == lock_ && fiber.group == group_;
   }
-  // Of the fibers that can run, any that has a selected event ahead.
+  // Intends any of the fibers that can run and have a selected event ahead.
   void intend_any(const FiberSet& free, const FiberSet& stopped) {
     FiberSet able = stopped;
     free.for_each([&](FiberId id) {
