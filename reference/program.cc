@@ -275,6 +275,11 @@ void normalize(Program& program) {
   limit_hook(options);
   limit_count(program.steps, 0, kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program);
+  const bool are_ranks_alike =
+      std::all_of(program.steps.begin(), program.steps.end(),
+                  [](const Step& step) { return step.variants.size() == 1; });
+  if (options.mode == Mode::kPlain || !are_ranks_alike)
+    options.skip_all_reduce_unused_params = false;
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
   const bool joins = options.join != Join::kNone;
   program.rejoin_step = joins ? program.rejoin_step % steps : 0;

@@ -301,6 +301,12 @@ struct Options {
   std::uint64_t bucket_bytes = std::uint64_t{25} * 1024 * 1024;
   // If not 0, the limit of the third bucket and of those behind it; not with kAfterBackward.
   std::uint64_t last_bucket_bytes = 0;
+  // Of PyTorch's reducer alone, under its names; Lockstep's has no such options.
+  bool batched_grad_copy = false;       // gradients are copied when their bucket is whole
+  bool lazy_bucket_allocation = false;  // buckets have memory during a backward alone
+  // Buckets whose parameters are all unused are not reduced. Not in plain mode, and only where all
+  // ranks run the same graphs.
+  bool skip_all_reduce_unused_params = false;
 };
 
 // The limits of the buckets of one dtype and device, in order, in bytes; the last limit is that of

@@ -69,7 +69,10 @@ namespace lockstep::properties {
       "local forwards in a synced step, or backwards between its forwards") \
   row(kRounding, "rounding", "sums and averages that are rounded") \
   row(kFaults, "faults", "faults") \
-  row(kUndefined, "undefined", "uses that get no gradient (None)")
+  row(kUndefined, "undefined", "uses that get no gradient (None)") \
+  row(kBatchedCopy, "batched_grad_copy", "gradients copied to a bucket together") \
+  row(kLazyBuckets, "lazy_bucket_allocation", "buckets with memory during a backward alone") \
+  row(kSkipsUnused, "skip_all_reduce_unused_params", "buckets left out where all is unused")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,
@@ -86,6 +89,14 @@ class Capabilities {
   constexpr Capabilities() = default;
   static constexpr Capabilities all() {
     return Capabilities((std::uint64_t{1} << kCapabilities) - 1);
+  }
+
+  // What Lockstep's reducer supports: all but the options that PyTorch's alone has.
+  static constexpr Capabilities lockstep() {
+    return all()
+        .without(Capability::kBatchedCopy)
+        .without(Capability::kLazyBuckets)
+        .without(Capability::kSkipsUnused);
   }
 
   constexpr bool has(Capability capability) const { return (bits_ & bit(capability)) != 0; }

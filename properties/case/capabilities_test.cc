@@ -58,6 +58,7 @@ TEST(Capabilities, TheGeneratorStaysWithinThem) {
   for (int i = 0; i < kCapabilities; ++i) {
     const auto capability = static_cast<Capability>(i);
     GenerateOptions options;
+    options.capabilities = Capabilities::all();
     int with = 0;
     for (std::uint64_t index = 0; index < 300; ++index)
       with += needed(generate(11, index, options)).has(capability) ? 1 : 0;

@@ -313,7 +313,31 @@ struct Table<reference::Options> {
              .pairs = with::kSeveralBuckets | with::kModes | with::kViews | with::kRebuilt |
                       with::kHook | with::kAfterBackward | with::kBuffers | with::kUneven |
                       with::kError | with::kFault,
-             .change = "the transport"}));
+             .change = "the transport"}),
+      field("batched_grad_copy", &R::batched_grad_copy,
+            {.clause = "G2",
+             .needs = kBatchedCopy,
+             .phrase = "; gradients are copied to a bucket together",
+             .percent = 30,
+             .change = "batched_grad_copy",
+             .keeps = keeps::always,
+             .keeps_errors = true}),
+      field("lazy_bucket_allocation", &R::lazy_bucket_allocation,
+            {.clause = "B7",
+             .needs = kLazyBuckets,
+             .phrase = "; buckets have memory during a backward alone",
+             .percent = 30,
+             .change = "lazy_bucket_allocation",
+             .keeps = keeps::always,
+             .keeps_errors = true}),
+      field("skip_all_reduce_unused_params", &R::skip_all_reduce_unused_params,
+            {.clause = "G5",
+             .needs = kSkipsUnused,
+             .phrase = "; buckets of unused parameters are left out",
+             .percent = 50,
+             .change = "skip_all_reduce_unused_params",
+             .keeps = keeps::without_local_use,
+             .keeps_errors = true}));
 };
 
 template <>

@@ -175,6 +175,15 @@ bool broadcasts(const Program& one, const Program&) {
   return one.options.with_values || !one.buffers.empty();
 }
 
+bool without_local_use(const Program& one, const Program&) {
+  return std::none_of(one.steps.begin(), one.steps.end(),
+                      [](const Step& step) { return step.kind == PassKind::kNoSync; }) &&
+         all_passes(one, [](const RankPass& pass) {
+           return std::none_of(pass.forwards.begin(), pass.forwards.end(),
+                               [](const auto& forward) { return forward.local; });
+         });
+}
+
 bool even_inputs(const Program& one, const Program& other) {
   return has_even_inputs(one) && has_even_inputs(other);
 }

@@ -28,6 +28,8 @@ bool hook(const Program& one, const Program& other);
 bool hook_of_user(const Program& one, const Program& other);
 // Something is broadcast, in chunks (S3).
 bool broadcasts(const Program& one, const Program& other);
+// What a pass did not use, no local pass before it has used (G5, P9).
+bool without_local_use(const Program& one, const Program& other);
 // All ranks have inputs for all steps (S2).
 bool even_inputs(const Program& one, const Program& other);
 

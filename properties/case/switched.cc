@@ -106,6 +106,12 @@ std::string switchable_names() {
   return names;
 }
 
+std::optional<Capability> needed_for(SwitchedOption option) {
+  std::optional<Capability> needs;
+  with_field(option, [&needs](const auto& field) { needs = field.row.needs; });
+  return needs;
+}
+
 bool keeps_errors(SwitchedOption option) {
   bool keeps = false;
   with_field(option, [&keeps](const auto& field) { keeps = field.row.keeps_errors; });

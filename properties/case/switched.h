@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "properties/case/capabilities.h"
 #include "properties/case/case.h"
 
 namespace lockstep::properties {
@@ -25,6 +26,9 @@ std::vector<SwitchedOption> switchable_options();
 std::string name_of(SwitchedOption option);  // as in case files
 std::optional<SwitchedOption> switchable_option(std::string_view name);
 std::string switchable_names();  // of all of them
+
+// What a subject needs for another value of the option than its default, whatever the value is.
+std::optional<Capability> needed_for(SwitchedOption option);
 
 // Returns whether ranks must raise the same errors in both runs.
 bool keeps_errors(SwitchedOption option);

@@ -121,6 +121,7 @@ TEST(Switched, ASubjectMustSupportBothRuns) {
 TEST(GeneratedSwitch, LeavesTheCaseAsItIsAndUsesEveryOption) {
   GenerateOptions options;
   options.faults = GenerateOptions::Faults::kNone;
+  options.capabilities = Capabilities::all();
   GenerateOptions switching = options;
   switching.switched = switchable_options();
   std::set<SwitchedOption> seen;
@@ -133,6 +134,34 @@ TEST(GeneratedSwitch, LeavesTheCaseAsItIsAndUsesEveryOption) {
     EXPECT_TRUE(equal(value, generate(5, i, options))) << i;
   }
   EXPECT_EQ(seen.size(), switchable_options().size());
+}
+
+// What PyTorch's reducer alone has does not change what seeds mean for others.
+TEST(GeneratedSwitch, OptionsThatTheSubjectLacksLeaveTheDrawAsItWas) {
+  GenerateOptions every;
+  every.switched = switchable_options();
+  GenerateOptions own = every;
+  std::erase_if(own.switched, [](SwitchedOption option) {
+    const std::optional<Capability> needs = needed_for(option);
+    return needs && !Capabilities::lockstep().has(*needs);
+  });
+  EXPECT_EQ(every.switched.size() - own.switched.size(), 3u);
+  for (std::uint64_t i = 0; i < 300; ++i)
+    EXPECT_TRUE(equal(generate(7, i, every), generate(7, i, own))) << i;
+}
+
+TEST(Switched, UnusedParametersAreSkippedWhereRanksAreAlikeAndNothingIsLocal) {
+  Case value = of_three_ranks();
+  const char* const option = "skip_all_reduce_unused_params";
+  EXPECT_FALSE(switched(with(value, option))) << "plain mode";
+  value.program.options.mode = reference::Mode::kDynamic;
+  EXPECT_TRUE(switched(with(value, option)));
+  value.program.steps.resize(2, value.program.steps[0]);
+  value.program.steps[1].variants.resize(2, value.program.steps[1].variants[0]);
+  EXPECT_FALSE(switched(with(value, option))) << "ranks differ";
+  value.program.steps[1].variants.resize(1);
+  value.program.steps[0].kind = reference::PassKind::kNoSync;
+  EXPECT_FALSE(switched(with(value, option))) << "a parameter may have a local use";
 }
 
 TEST(GeneratedSwitch, StaysWithinTheCapabilities) {

@@ -7,15 +7,27 @@
 #include "properties/case/switched.h"
 
 namespace lockstep::properties {
+namespace {
+
+// Whether it is an option that Lockstep's reducer lacks, and the subject, too. Such options do not
+// take part in the draw, so that a seed means the same for all others.
+bool is_foreign(SwitchedOption option, Capabilities capabilities) {
+  const std::optional<Capability> needs = needed_for(option);
+  return needs && !Capabilities::lockstep().has(*needs) && !capabilities.has(*needs);
+}
+
+}  // namespace
 
 Switch draw_switch(Random random, const GenerateOptions& options, const Case& value) {
   std::vector<SwitchedOption> left = options.switched;
+  std::erase_if(
+      left, [&options](SwitchedOption option) { return is_foreign(option, options.capabilities); });
+  const bool has_all = Capabilities::lockstep().without(options.capabilities).empty();
   Case drawn = value;
   while (!left.empty()) {
     const auto at = left.begin() + random.below(static_cast<std::uint32_t>(left.size()));
     drawn.switched = {*at, random.word()};
     left.erase(at);
-    const bool has_all = options.capabilities == Capabilities::all();
     if (switched(drawn) && (has_all || missing(drawn, options.capabilities).empty()))
       return drawn.switched;
   }

@@ -737,6 +737,13 @@ void draw_set_gradients(Random random, const GenerateOptions& options, Program& 
   });
 }
 
+// In some programs the option means nothing; which, normalize() knows.
+void follow_skip(Program& program) {
+  Program normal = program;
+  reference::normalize(normal);
+  program.options.skip_all_reduce_unused_params = normal.options.skip_all_reduce_unused_params;
+}
+
 // Payloads are verified in sums in the order of the ranks alone (F3).
 void follow_verify(const GenerateOptions& options, Options& drawn) {
   drawn.verify = drawn.verify && options.capabilities.has(Capability::kRankOrder);
@@ -889,6 +896,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_store_faults(random_for("store"), options, out);
   if (options.capabilities.has(Capability::kRounding))
     draw_largest(random_for("largest"), out.program);
+  if (out.program.options.skip_all_reduce_unused_params) follow_skip(out.program);
   out.switched = draw_switch(random_for("switched"), options, out);
   return out;
 }

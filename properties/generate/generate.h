@@ -47,7 +47,7 @@ struct GenerateOptions {
   // those and the net plug-in's; the parameters are on a GPU, and the cases are small, because each
   // collective takes some 10 to 20 ms.
   Lane lane = Lane::kSim;
-  Capabilities capabilities = Capabilities::all();
+  Capabilities capabilities = Capabilities::lockstep();
   // In the simulator: the transport of every case. Without a value, cases draw a transport.
   std::optional<reference::Transport> transport;
   // In the simulator: the policy of every schedule. Without a value, cases draw a policy.

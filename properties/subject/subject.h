@@ -33,7 +33,7 @@ struct Subject {
   // For kHosted: set after the library was opened in this process, where it remains open until the
   // process ends.
   const lockstep_subject* table = nullptr;
-  Capabilities capabilities = Capabilities::all();
+  Capabilities capabilities = Capabilities::lockstep();
   Profile profile;  // whose behaviour it is held to
   // Whether it is held to Lockstep's contract instead of its own.
   bool is_held_to_lockstep = false;

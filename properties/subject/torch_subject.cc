@@ -125,6 +125,17 @@ Capabilities torch_capabilities() {
       .with(kUndefined);
 }
 
+// As the constructors of the reducer are (interface.h). A version between two of those that were
+// tested has what the older one has.
+Capabilities torch_capabilities(const torch_model::Version& version) {
+  using enum Capability;
+  Capabilities out = torch_capabilities();
+  if (version >= torch_model::Version{2, 9, 1}) out = out.with(kSkipsUnused);
+  if (version >= torch_model::Version{2, 15, 0})
+    out = out.with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits);
+  return out;
+}
+
 fs::path torch_root(const fs::path& given) {
   std::error_code error;
   for (const fs::path& root : {given, given / "torch", given / ".." / ".."})
@@ -189,7 +200,7 @@ Result<Subject> torch_subject(const std::string& which, const fs::path& folder) 
       return not_available(place.missing);
   }
   subject.rank_program = place.program.string();
-  subject.capabilities = torch_capabilities();
+  subject.capabilities = torch_capabilities(*known);
   subject.profile = Profile::torch(*known);
   return subject;
 }

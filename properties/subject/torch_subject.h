@@ -36,8 +36,10 @@ std::vector<std::string> built_torch_versions(const std::filesystem::path& folde
 // torch.utils.cmake_prefix_path says). Returns an empty path if none of them has libtorch.
 std::filesystem::path torch_root(const std::filesystem::path& given);
 
-// Returns what cases may require of the subject.
+// Returns what cases may require of the subject, of any version.
 Capabilities torch_capabilities();
+// Returns what cases may require of a version, which has options that older ones lack.
+Capabilities torch_capabilities(const torch_model::Version& version);
 
 // Holds a subject to Lockstep's contract instead of its own. PyTorch's reducer gets interleaved
 // programs then, of which PyTorch's own model knows nothing.

@@ -79,6 +79,11 @@ struct ReducerArguments {
   bool is_dynamic = false;
   bool has_views = false;
   std::int64_t first_bucket_bytes = 0;
+  // Older versions lack these, and must be given the default.
+  bool skips_unused = false;
+  std::vector<std::int64_t> limit_list;  // instead of the two limits; may be empty
+  bool is_batched = false;
+  bool is_lazy = false;
 };
 
 template <class Reducer = c10d::Reducer>
@@ -92,9 +97,7 @@ std::shared_ptr<Reducer> make_reducer(ReducerArguments arguments) {
   using Names = std::unordered_map<std::size_t, std::string>;
   using Bytes = std::int64_t;
   using ByteList = std::vector<std::int64_t>;
-  // To skip the all-reduce of unused parameters, and to leave the work to Python: off, as in
-  // PyTorch's own defaults.
-  constexpr bool kOff = false;
+  constexpr bool kNoPythonReducer = false;
   if constexpr (std::is_constructible_v<Reducer, Parameters, Buckets, Limits, Group, Flags, Bytes,
                                         bool, bool, Names, Bytes>) {  // 1.13 to 2.4
     return std::make_shared<Reducer>(std::move(a.parameters), std::move(a.buckets),
@@ -110,15 +113,16 @@ std::shared_ptr<Reducer> make_reducer(ReducerArguments arguments) {
                                                bool, bool, Names, Bytes, bool, bool>) {  // 2.9
     return std::make_shared<Reducer>(std::move(a.parameters), std::move(a.buckets), a.group,
                                      std::move(a.is_sparse), a.bucket_bytes, a.is_dynamic,
-                                     a.has_views, Names(), a.first_bucket_bytes, kOff, kOff);
+                                     a.has_views, Names(), a.first_bucket_bytes, a.skips_unused,
+                                     kNoPythonReducer);
   } else {
     static_assert(std::is_constructible_v<Reducer, Parameters, Buckets, Group, Flags, Bytes, bool,
-                                          bool, Names, Bytes, bool, bool, ByteList>,
+                                          bool, Names, Bytes, bool, bool, ByteList, bool, bool>,
                   "c10d::Reducer has no constructor of a form that this program knows");
-    return std::make_shared<Reducer>(std::move(a.parameters), std::move(a.buckets), a.group,
-                                     std::move(a.is_sparse), a.bucket_bytes, a.is_dynamic,
-                                     a.has_views, Names(), a.first_bucket_bytes, kOff, kOff,
-                                     ByteList());
+    return std::make_shared<Reducer>(
+        std::move(a.parameters), std::move(a.buckets), a.group, std::move(a.is_sparse),
+        a.bucket_bytes, a.is_dynamic, a.has_views, Names(), a.first_bucket_bytes, a.skips_unused,
+        kNoPythonReducer, std::move(a.limit_list), a.is_batched, a.is_lazy);
   }
 }
 

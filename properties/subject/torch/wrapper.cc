@@ -155,15 +155,21 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
   const c10::intrusive_ptr<c10d::ProcessGroup> process_group = group->process_group();
   c10d::verify_params_across_processes(process_group, parameters, {});
   std::vector<std::size_t> limits = {std::numeric_limits<std::size_t>::max() / 2};
-  if (is_dynamic_) limits = {options.first_bucket_bytes, options.bucket_bytes};
+  const std::vector<std::uint64_t> asked = reference::bucket_limits(options);
+  const bool has_list = options.last_bucket_bytes != 0;
+  if (is_dynamic_ || has_list) limits.assign(asked.begin(), asked.end());
   auto [buckets, per_bucket_limits] =
       c10d::compute_bucket_assignment_by_size(parameters, limits, is_sparse);
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(per_bucket_limits.begin(), per_bucket_limits.end());
+  std::vector<std::int64_t> limit_list;
+  if (has_list) limit_list.assign(asked.begin(), asked.end());
   reducer_ = make_reducer({std::move(parameters), std::move(buckets), std::move(per_bucket_limits),
                            process_group, std::move(is_sparse),
                            static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
-                           options.views, static_cast<std::int64_t>(options.first_bucket_bytes)});
+                           options.views, static_cast<std::int64_t>(options.first_bucket_bytes),
+                           options.skip_all_reduce_unused_params, std::move(limit_list),
+                           options.batched_grad_copy, options.lazy_bucket_allocation});
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
   if (is_static_) {

@@ -8,6 +8,7 @@ Needs PyTorch alone. Any other error ends the script with exit code 2, too.
 """
 
 import datetime
+import inspect
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -49,6 +50,11 @@ class Model(torch.nn.Module):
 def model_of(names="p", size=1, **options):
     """DistributedDataParallel around a Model whose parameters have the letters of `names`."""
     return DistributedDataParallel(Model(**{name: torch.zeros(size) for name in names}), **options)
+
+
+def takes(option):
+    """Whether this version of DistributedDataParallel has the option."""
+    return option in inspect.signature(DistributedDataParallel.__init__).parameters
 
 
 def grad_of(model, name="p"):

@@ -21,11 +21,12 @@ using namespace reference;  // NOLINT: the vocabulary of programs
 
 namespace {
 
-// PyTorch aligns no member of a bucket.
-Contract layout_rules(const Policies& policies) {
+// PyTorch aligns no member of a bucket. A list of limits is one of the first pass, too.
+Contract layout_rules(const Policies& policies, const Options& options) {
+  const bool has_list = options.last_bucket_bytes != 0;
   Contract contract;
   contract.alignment_bytes = 0;
-  contract.starts_without_limits = policies.starts_without_limits;
+  contract.starts_without_limits = policies.starts_without_limits && !has_list;
   return contract;
 }
 
@@ -33,12 +34,13 @@ constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
 struct Gradient {
   bool defined = false;
-  bool touched = false;    // in this step
-  bool reduced = false;    // in this step
-  bool recorded = false;   // its bits are in Expectation::bits, at `offset`
-  bool in_bucket = false;  // B7
-  bool shapeless = false;  // sparse: zeroed in place, and without rows since
-  bool loose = false;      // lies in a bucket whose reduction goes on
+  bool touched = false;        // in this step
+  bool reduced = false;        // in this step
+  bool recorded = false;       // its bits are in Expectation::bits, at `offset`
+  bool in_bucket = false;      // B7
+  bool in_new_bucket = false;  // with lazy buckets: in the memory that the bucket has in this pass
+  bool shapeless = false;      // sparse: zeroed in place, and without rows since
+  bool loose = false;          // lies in a bucket whose reduction goes on
   std::uint64_t offset = 0;
 };
 
@@ -89,6 +91,8 @@ class HookModel {
   Error end_first_static(std::uint32_t rank);
   Error mark_ready(std::uint32_t rank, std::uint32_t parameter);
   void give(std::uint32_t rank, std::uint32_t parameter);
+  void give_whole(std::uint32_t rank, std::uint32_t bucket);
+  void allocate(std::uint32_t rank, std::uint32_t bucket);
   void give_entries(std::uint32_t rank, std::uint32_t parameter);
   void note_launch(std::uint32_t rank, std::uint32_t parameter);
   void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key);
@@ -98,6 +102,8 @@ class HookModel {
   void finish_pass(const Step& step, ExpectedStep& expected);
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
+  bool is_skipped(std::uint32_t bucket) const;
+  void leave_out(std::uint32_t parameter, bool is_used);
   void reduce_one(std::uint32_t parameter, bool is_used);
   void reduce_entries(std::uint32_t parameter);
   void end_reduction(std::uint32_t parameter, bool is_used);
@@ -135,6 +141,17 @@ class HookModel {
     return hook == Hook::kAllReduce || hook == Hook::kFloat16 ? hook : Hook::kNone;
   }
   bool has_views() const { return program_.options.views; }
+  bool is_lazy() const {
+    return program_.options.lazy_bucket_allocation && policies_.divides_lazy_views;
+  }
+  bool is_batched() const {
+    return program_.options.batched_grad_copy && policies_.divides_batched;
+  }
+  // Whether the gradient is divided by the number of ranks on its way into its bucket.
+  bool divides(const Gradient& own) const {
+    const bool is_there = is_lazy() ? own.in_new_bucket : own.in_bucket;
+    return (is_there && policies_.divides_views) || is_batched();
+  }
   bool may_rebuild() const { return policies_.rebuilds_unless_dynamic && !is_dynamic(); }
   const std::vector<ExpectedBucket>& buckets() const {
     return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
@@ -172,7 +189,7 @@ class HookModel {
 
 HookModel::HookModel(const Program& program, const Policies& policies, Expectation& out)
     : program_(program), policies_(policies), out_(out), memory_(program), graph_(memory_.owners) {
-  out_.buckets = assign_buckets(program_, layout_rules(policies_));
+  out_.buckets = assign_buckets(program_, layout_rules(policies_, program_.options));
   out_.rebuilt.clear();
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
@@ -216,7 +233,7 @@ void HookModel::place_in_buckets() {
     }
     if (count > 0)
       orders_.push_back(gloo_ring(count, bucket.count, size_of(wire_dtype(hook(), bucket.dtype)),
-                                  layout_rules(policies_).max_segment_bytes));
+                                  layout_rules(policies_, program_.options).max_segment_bytes));
   }
 }
 
@@ -230,7 +247,8 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
   if (std::none_of(survivors_.begin(), survivors_.end(), is_due)) return;
   assert(std::all_of(survivors_.begin(), survivors_.end(), is_due));
   const std::vector<std::uint32_t> order = ranks_[survivors_.front()].order;
-  out_.rebuilt.push_back(assign_buckets(program_, layout_rules(policies_), &order));
+  out_.rebuilt.push_back(
+      assign_buckets(program_, layout_rules(policies_, program_.options), &order));
   order_rebuilt(order, out_.rebuilt.back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
   place_in_buckets();
@@ -244,7 +262,8 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
     for (const std::uint32_t parameter : memory_.reduced) {
       Gradient& moved = gradient(rank, parameter);
       if (!has_views() || !moved.defined || is_sparse(parameter)) continue;
-      moved.in_bucket = moved.touched = true;
+      moved.in_bucket = !is_lazy();  // its memory is of the former layout
+      moved.touched = moved.touched || !is_lazy();
     }
   }
 }
@@ -254,7 +273,9 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
 void HookModel::order_rebuilt(const std::vector<std::uint32_t>& order,
                               std::vector<ExpectedBucket>& buckets) const {
   std::vector<std::pair<std::int64_t, ExpectedBucket>> keyed;
+  const std::vector<std::uint64_t> limits = bucket_limits(program_.options);
   std::vector<DType> dtypes;
+  std::vector<std::size_t> closed;  // by dtype: how many of its buckets came before
   const auto last = static_cast<std::int64_t>(order.size() + buckets.size());
   for (const ExpectedBucket& bucket : buckets) {
     const auto at = std::find(order.begin(), order.end(), bucket.parameters.back());
@@ -262,12 +283,14 @@ void HookModel::order_rebuilt(const std::vector<std::uint32_t>& order,
       keyed.emplace_back(at - order.begin(), bucket);
       continue;
     }
-    const bool is_first = std::find(dtypes.begin(), dtypes.end(), bucket.dtype) == dtypes.end();
-    if (is_first) dtypes.push_back(bucket.dtype);
     const std::uint64_t bytes = bucket.count * size_of(bucket.dtype);
-    const std::uint64_t limit =
-        is_first ? program_.options.first_bucket_bytes : program_.options.bucket_bytes;
-    const auto dtype = std::find(dtypes.begin(), dtypes.end(), bucket.dtype);
+    auto dtype = std::find(dtypes.begin(), dtypes.end(), bucket.dtype);
+    if (dtype == dtypes.end()) {
+      dtype = dtypes.insert(dtype, bucket.dtype);
+      closed.push_back(0);
+    }
+    std::size_t& before = closed[static_cast<std::size_t>(dtype - dtypes.begin())];
+    const std::uint64_t limit = limits[std::min(before++, limits.size() - 1)];
     keyed.emplace_back(bytes >= limit ? at - order.begin() : last - (dtype - dtypes.begin()),
                        bucket);
   }
@@ -523,9 +546,11 @@ Error HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
     const bool is_used = is_dynamic() && rank.used[parameter] != 0;
     if (is_used && policies_.use_outlives_zero_grad && !gradient(number, parameter).defined)
       return Error::kUndefinedSparse;  // of a dense one here
-    give(number, parameter);
+    if (is_lazy() && has_views()) allocate(number, memory_.places[parameter].bucket);
+    if (!is_batched()) give(number, parameter);
   }
   rank.ready[parameter] = 1;
+  if (is_batched()) give_whole(number, memory_.places[parameter].bucket);
   if (!rank.is_complete && missing(rank).empty()) {
     rank.is_complete = true;
     rank.sent = rank.used;
@@ -544,7 +569,7 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
   std::fill_n(out, place.count, 0.0);
   if (own.defined && hook() != Hook::kNone) {
     std::copy_n(values, place.count, out);
-  } else if (own.defined && own.in_bucket && policies_.divides_views) {
+  } else if (own.defined && divides(own)) {
     for (std::size_t e = 0; e < place.count; ++e) out[e] = divided(dtype, values[e], count);
   } else if (own.defined) {
     const double exact = scale_factor(dtype, count);
@@ -552,11 +577,33 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
     scale_values(dtype, out, values, factor, place.count);
   }
   const bool is_kept =
-      is_dynamic() && !policies_.reduces_unused_views && ranks_[number].used[parameter] == 0;
+      (is_dynamic() && !policies_.reduces_unused_views && ranks_[number].used[parameter] == 0) ||
+      (!policies_.scales_skipped && is_skipped(place.bucket));
   if (own.defined && has_views() && !is_kept) {
     std::copy_n(out, place.count, values);
     own.in_bucket = own.touched = true;
     own.recorded = false;
+  }
+}
+
+// Once all gradients of a bucket are ready, they go into it together.
+void HookModel::give_whole(std::uint32_t number, std::uint32_t bucket) {
+  const std::vector<std::uint32_t>& members = buckets()[bucket].parameters;
+  const auto is_ready = [&](std::uint32_t member) { return ranks_[number].ready[member] != 0; };
+  if (is_sparse(members.front()) || !std::all_of(members.begin(), members.end(), is_ready)) return;
+  for (const std::uint32_t member : members) give(number, member);
+}
+
+// With lazy buckets: at the first gradient that is ready, the bucket gets its memory, and takes in
+// the gradients that are there.
+void HookModel::allocate(std::uint32_t number, std::uint32_t bucket) {
+  const std::vector<std::uint32_t>& members = buckets()[bucket].parameters;
+  const auto is_ready = [&](std::uint32_t member) { return ranks_[number].ready[member] != 0; };
+  if (std::any_of(members.begin(), members.end(), is_ready)) return;
+  for (const std::uint32_t member : members) {
+    Gradient& each = gradient(number, member);
+    each.in_new_bucket = each.defined;
+    if (each.defined) each.in_bucket = each.touched = true;
   }
 }
 
@@ -581,7 +628,8 @@ void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   if (!own.defined) return;
   note_launch(number, parameter);
   const bool is_kept =
-      is_dynamic() && !policies_.reduces_unused_sparse && ranks_[number].used[parameter] == 0;
+      (is_dynamic() && !policies_.reduces_unused_sparse && ranks_[number].used[parameter] == 0) ||
+      (!policies_.scales_skipped && is_skipped(memory_.places[parameter].bucket));
   if (is_kept) return;
   const Parameter& record = program_.parameters[parameter];
   Entries& held = entries(number, parameter);
@@ -726,9 +774,11 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
 
 void HookModel::reduce(ExpectedStep& expected) {
   expected.is_reduced = true;
+  std::uint32_t launched = 0;
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
+    if (is_skipped(b)) continue;
     ExpectedCollective& collective = expected.collectives.emplace_back();
-    collective.bucket = b;
+    collective.bucket = launched++;  // the subject counts what it sees
     collective.count = buckets()[b].count;
     collective.dtype = wire_dtype(hook(), buckets()[b].dtype);
   }
@@ -736,8 +786,8 @@ void HookModel::reduce(ExpectedStep& expected) {
     ExpectedCollective usage;
     usage.op = ExpectedCollective::Op::kAllReduceUsage;
     usage.count = memory_.reduced.size();
-    const auto launched = static_cast<std::ptrdiff_t>(is_dynamic() ? 0 : buckets().size());
-    expected.collectives.insert(expected.collectives.end() - launched, usage);
+    const auto behind = static_cast<std::ptrdiff_t>(is_dynamic() ? 0 : launched);
+    expected.collectives.insert(expected.collectives.end() - behind, usage);
   }
   for (const std::uint32_t parameter : memory_.reduced) {
     const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
@@ -775,7 +825,30 @@ void HookModel::run_hook(std::uint32_t parameter) {
   }
 }
 
+// Whether the option leaves out a bucket, of which all is unused on all ranks. A static first pass
+// launches all of them.
+bool HookModel::is_skipped(std::uint32_t bucket) const {
+  if (!program_.options.skip_all_reduce_unused_params || (is_static() && !is_counted_))
+    return false;
+  const std::vector<std::uint8_t>& unused = ranks_[survivors_.front()].unused;
+  const std::vector<std::uint32_t>& members = buckets()[bucket].parameters;
+  return std::all_of(members.begin(), members.end(),
+                     [&](std::uint32_t parameter) { return unused[parameter] != 0; });
+}
+
+// The end of a pass for a parameter whose bucket is left out: what was used on some rank counts as
+// reduced there, and is what the rank itself has put into the bucket.
+void HookModel::leave_out(std::uint32_t parameter, bool is_used) {
+  if (!policies_.scales_skipped) return;
+  const std::size_t count = memory_.places[parameter].count;  // 0 for a sparse one
+  for (const std::uint32_t rank : survivors_)
+    if (is_used) std::copy_n(given(rank, parameter), count, elements(rank, parameter));
+  end_reduction(parameter, is_used);
+  for (const std::uint32_t rank : survivors_) gradient(rank, parameter).reduced = false;
+}
+
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
+  if (is_skipped(memory_.places[parameter].bucket)) return leave_out(parameter, is_used);
   if (is_sparse(parameter)) {
     if (is_used || policies_.reduces_unused_sparse) reduce_entries(parameter);
     end_reduction(parameter, is_used);

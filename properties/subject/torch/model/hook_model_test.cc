@@ -31,6 +31,20 @@ Policies without(bool Policies::*policy) {
   return policies;
 }
 
+Policies with(bool Policies::*policy) {
+  Policies policies;
+  policies.*policy = true;
+  return policies;
+}
+
+// Whether some element of rank 0's gradient has other bits in the one than in the other.
+bool differ(const Case& one, const Case& other, std::uint32_t step, std::uint32_t parameter) {
+  const std::uint64_t count = element_count(one.program.parameters[parameter]);
+  for (std::uint64_t e = 0; e < count; ++e)
+    if (one.bits(step, 0, parameter, e) != other.bits(step, 0, parameter, e)) return true;
+  return false;
+}
+
 TEST(TorchModel, AMeanOfTwoIsThatOfTheContract) {
   const Case t = Case(2, Mode::kPlain, 2).step({uses({0, 1})});
   const Case torch = by(t);
@@ -67,6 +81,45 @@ TEST(TorchModel, AGradientInItsBucketIsDivided) {
     is_same = is_same && divided_views.bits(1, 0, 0, e) == multiplied.bits(1, 0, 0, e);
   }
   EXPECT_FALSE(is_same);
+}
+
+TEST(TorchModel, ABucketThatIsCopiedTogetherIsDivided) {
+  Case t(3, Mode::kPlain, 1);
+  t.program.parameters[0].sizes = {64};
+  t.step({uses({0})});
+  EXPECT_FALSE(differ(by(t), by(t, with(&Policies::divides_batched)), 0, 0))
+      << "without the option";
+  Case batched = t;
+  batched.program.options.batched_grad_copy = true;
+  EXPECT_TRUE(differ(by(t), by(batched, with(&Policies::divides_batched)), 0, 0));
+  EXPECT_FALSE(differ(by(t), by(batched), 0, 0)) << "without the policy";
+}
+
+TEST(TorchModel, OfALazyBucketWithViewsTheFirstGradientIsDivided) {
+  Case t(3, Mode::kPlain, 2);
+  for (Parameter& parameter : t.program.parameters) parameter.sizes = {64};
+  t.program.options.lazy_bucket_allocation = true;
+  t.step({uses({0, 1})});  // the last use is the first one of a backward
+  const Policies lazy = with(&Policies::divides_lazy_views);
+  EXPECT_FALSE(differ(by(t), by(t, lazy), 0, 1)) << "without views";
+  t.program.options.views = true;
+  EXPECT_TRUE(differ(by(t), by(t, lazy), 0, 1));
+  EXPECT_FALSE(differ(by(t), by(t, lazy), 0, 0));
+}
+
+TEST(TorchModel, InABucketThatIsLeftOutAGradientIsScaledAndNotSummed) {
+  Case t(2, Mode::kDynamic, 2);
+  t.program.options.views = true;
+  t.program.options.skip_all_reduce_unused_params = true;
+  t.program.options.first_bucket_bytes = t.program.options.bucket_bytes = 1;
+  t.step({uses({0, 1})}).step({uses({0})});
+  const Case scaled = by(t, with(&Policies::scales_skipped));
+  EXPECT_EQ(scaled.value(1, 0, 1), scaled.value(0, 0, 1) / 2);
+  EXPECT_EQ(scaled.expectation.steps[0].collectives.size(), 3u);  // two buckets, the usage map
+  EXPECT_EQ(scaled.expectation.steps[1].collectives.size(), 2u);
+  const Case untouched = by(t);
+  EXPECT_EQ(untouched.value(1, 0, 1), untouched.value(0, 0, 1));
+  EXPECT_TRUE(untouched.gradient(1, 0, 1).untouched);
 }
 
 TEST(TorchModel, AnUnusedGradientInItsBucketIsAveraged) {

@@ -16,6 +16,15 @@ struct Policies {
   bool rounds_factor = true;
   // A gradient that lies in its bucket already is divided instead of multiplied (G2).
   bool divides_views = true;
+  // With batched_grad_copy a whole bucket is divided instead of multiplied (G2).
+  bool divides_batched = false;
+  // With lazy_bucket_allocation, and views: when the first gradient of a bucket is ready, those
+  // that are there move into the bucket, and are divided as divides_views says (G2).
+  bool divides_lazy_views = false;
+  // With skip_all_reduce_unused_params: what there is of a gradient is scaled in a bucket that is
+  // left out, too; that is the result in view mode, and if a local pass used the parameter (G5,
+  // P9).
+  bool scales_skipped = false;
   // The communication hook that averages divides the bucket (S4).
   bool divides_in_hooks = true;
   // The one that compresses rounds to 16 bits first, and divides then (S4).
@@ -86,9 +95,12 @@ struct Policy {
 };
 
 // The policies, by name.
-constexpr std::array<Policy, 24> kPolicies{{
+constexpr std::array<Policy, 27> kPolicies{{
     {"rounds_factor", &Policies::rounds_factor, kOldestVersion, {2, 4, 1}},
     {"divides_views", &Policies::divides_views},
+    {"divides_batched", &Policies::divides_batched, {2, 15, 0}},
+    {"divides_lazy_views", &Policies::divides_lazy_views, {2, 15, 0}},
+    {"scales_skipped", &Policies::scales_skipped, {2, 9, 1}},
     {"divides_in_hooks", &Policies::divides_in_hooks},
     {"compresses_first", &Policies::compresses_first},
     {"reduces_unused_views", &Policies::reduces_unused_views},
