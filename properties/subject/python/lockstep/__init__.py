@@ -20,7 +20,9 @@ import sys
 __all__ = ["Failure", "Refused", "fuzz", "replay", "main"]
 
 is_rank = False  # whether this process is one of a rank (ranks.py)
-USAGE, INCONCLUSIVE = 1, 2  # exit codes of the program
+USAGE = 1  # exit codes of the program
+FAILURES = range(65, 76)
+INTERRUPTED = 130
 
 
 class Failure(AssertionError):
@@ -32,7 +34,8 @@ class Failure(AssertionError):
 
 
 class Refused(RuntimeError):
-    """No case has a result: the function cannot be a subject, or the machine lacks something. `code`: 1 or 2."""
+    """No case has a result: the function cannot be a subject, or the machine lacks something. `code`: that of the
+    program."""
 
     def __init__(self, code, report):
         super().__init__(report)
@@ -62,19 +65,21 @@ def subject_of(wrap):
 
 
 def run(arguments):
-    """Runs the program with this Python for the ranks, and prints what it prints."""
+    """Runs the program with this Python for the ranks, and prints what it prints, errors too."""
     environment = dict(os.environ, LOCKSTEP_PYTHON=sys.executable)
     said = []
     with subprocess.Popen([program(), *arguments], env=environment, text=True, bufsize=1,
-                          stdout=subprocess.PIPE) as process:
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         for line in process.stdout:
             print(line, end="", flush=True)
             said.append(line)
     report, code = "".join(said), process.returncode
-    if code in (USAGE, INCONCLUSIVE):
-        raise Refused(code, report or "lockstep ended with exit code %d" % code)
-    if code != 0:
+    if code in FAILURES:
         raise Failure(code, report)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code != 0:
+        raise Refused(code, report.strip() or "lockstep ended with exit code %d" % code)
 
 
 def flags(options):
