@@ -29,7 +29,8 @@ class Failure(AssertionError):
     """A case failed. `code` is the exit code of the program, which says how; `report` is what it printed."""
 
     def __init__(self, code, report):
-        super().__init__("exit code %d\n%s" % (code, report))
+        lines = [line for line in report.splitlines() if line.startswith(("FAIL: ", "case: ", "replay: "))]
+        super().__init__("\n".join(["a case failed; the report is above", *lines]))
         self.code, self.report = code, report
 
 
