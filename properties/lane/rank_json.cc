@@ -122,7 +122,8 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.wrong_padding,
                      refusals,
                      to_record(observation.failed_end_joins),
-                     fired.in_state};
+                     fired.in_state,
+                     observation.waited_s};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -157,6 +158,7 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
           {to_status(each.at(0)), to_status(each.at(1)), each.at(2), each.at(3)});
     observation.failed_end_joins = to_calls(json.at(19));
     fired.in_state = json.at(20);
+    observation.waited_s = json.at(21);
     return true;
   } catch (const Json::exception&) {
     return false;

@@ -293,6 +293,7 @@ class RankRun {
     if (!is_read) return sent_nonsense(rank, bytes);
     observation_.fired.add_counts(fired);
     observation_.planted += seen.planted;
+    observation_.waited_s = std::max(observation_.waited_s, seen.waited_s);
   }
 
   void leave(std::uint32_t rank) {

@@ -41,8 +41,7 @@ milliseconds gloo_limit(const Case& c) {
 // The time for what the process does besides the run of the ranks.
 milliseconds allowance(LaneKind lane, const Subject& subject) {
   if (lane == LaneKind::kSim) return milliseconds(0);
-  if (lane == LaneKind::kNccl)
-    return kNcclLimit + seconds(50);  // a second run, after a starved one
+  if (lane == LaneKind::kNccl) return seconds(50);
   if (subject.kind == Subject::Kind::kPython) return kPythonStart;
   return subject.has_own_group() ? seconds(30) : seconds(5);  // to load libtorch
 }
