@@ -100,6 +100,13 @@ script() { # script FILE LINE...
 script mine.py 'import lockstep' 'from examples.all_reduce import AllReduced' 'def wrap(module, **options):' \
   '    return AllReduced(module)' 'lockstep.fuzz(wrap, cases=4, seed=1, jobs=1)'
 expect 0 " 4 ok, 0 ok with faults, 0 failing" "$python" mine.py
+sed 's/cases=4/seconds=1000/' mine.py >endless.py
+script interrupts.py 'import signal, subprocess, sys' \
+  'session = subprocess.Popen([sys.executable, "endless.py"], stdout=subprocess.PIPE, text=True)' \
+  'session.stdout.readline()' 'session.send_signal(signal.SIGINT)' 'said = session.communicate()[0]' \
+  'print("a summary:", " 0 failing" in said, "signal:", -session.returncode)'
+expect 0 "a summary: True signal: 2" "$python" interrupts.py
+nothing_is_left
 script wrong.py 'import lockstep' 'from faulty_wrappers import does_not_divide' 'try:' \
   '    lockstep.fuzz(does_not_divide, cases=30, seed=1, jobs=1, shrink_time=0)' 'except lockstep.Failure as failure:' \
   '    print("code", failure.code, "bits" in failure.report)'

@@ -65,15 +65,24 @@ def subject_of(wrap):
     return "python:%s:%s" % (os.path.relpath(path), name)
 
 
+def copy_lines(source, lines):
+    for line in source:
+        print(line, end="", flush=True)
+        lines.append(line)
+
+
 def run(arguments):
     """Runs the program with this Python for the ranks, and prints what it prints, errors too."""
     environment = dict(os.environ, LOCKSTEP_PYTHON=sys.executable)
     said = []
     with subprocess.Popen([program(), *arguments], env=environment, text=True, bufsize=1,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            said.append(line)
+        try:
+            copy_lines(process.stdout, said)
+        except BaseException:  # Ctrl-C here need not have reached the program
+            process.terminate()
+            copy_lines(process.stdout, said)
+            raise
     report, code = "".join(said), process.returncode
     if code in FAILURES:
         raise Failure(code, report)
