@@ -15,7 +15,7 @@ export LOCKSTEP_PYTHON=$python
 # In a folder of this test, so that its processes can be told from others.
 cp -r "$here/examples" "$here/faulty_wrappers.py" .
 wrong() { echo "python:$work/faulty_wrappers.py:$1"; }
-run() { timeout --signal KILL 100 "$program" "$@"; }
+run() { timeout --signal KILL 300 "$program" "$@"; }
 
 expect 0 " 0 failing" run fuzz --subject "python:$work/examples/all_reduce.py:wrap" --cases 16 --seed 1 --jobs 1
 
