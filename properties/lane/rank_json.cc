@@ -174,14 +174,15 @@ std::string to_text(const RankRequest& request) {
     joining = {recoveries, to_text(request.joining->resume)};
   }
   return Json({request.case_text, request.rank, request.directory, request.subject,
-               request.detailed, request.is_nccl, request.net_plan, request.address, joining})
+               request.detailed, request.is_nccl, request.net_plan, request.address, joining,
+               request.program})
       .dump();
 }
 
 RankRequest rank_request_from(const std::string& text) {
   const Json json = Json::parse(text);
   RankRequest request = {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4),
-                         json.at(5), json.at(6), json.at(7), {}};
+                         json.at(5), json.at(6), json.at(7), {},         json.at(9)};
   const Json& joining = json.at(8);
   if (joining.is_null()) return request;
   request.joining.emplace();
