@@ -90,14 +90,6 @@ struct Arguments {
   MatrixOptions matrix;
 };
 
-bool has_hosts(const Subject& subject) { return subject.kind == Subject::Kind::kTorch; }
-
-std::string has_no_such_lane(const Subject& subject) {
-  return fmt::format("the subject '{}' brings its own engine and process group: it has {}",
-                     subject.name(),
-                     has_hosts(subject) ? "the lanes gloo and hosts alone" : "the lane gloo alone");
-}
-
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
 std::string resolve_against(const Arguments& arguments, Subject& subject) {
   Result<Subject> parsed = find_subject(arguments.against);
