@@ -355,6 +355,7 @@ void copy_totals(const Totals& totals, RunReport& report) {
   report.coverage_by_fault = totals.coverage_by_fault;
   report.planted = totals.planted;
   report.states.counts = totals.in_state;
+  report.reruns = totals.reruns;
   report.determinism_pairs = totals.pairs;
   report.determinism_mismatches = totals.mismatches;
   report.errors = totals.errors;

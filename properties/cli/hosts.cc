@@ -70,6 +70,14 @@ CLI::App* add_rank(CLI::App& app, RankCommandOptions& options) {
   return command;
 }
 
+bool has_hosts(const Subject& subject) { return subject.kind == Subject::Kind::kTorch; }
+
+std::string has_no_such_lane(const Subject& subject) {
+  return fmt::format("the subject '{}' brings its own engine and process group: it has {}",
+                     subject.name(),
+                     has_hosts(subject) ? "the lanes gloo and hosts alone" : "the lane gloo alone");
+}
+
 int run_rank_command(const RankCommandOptions& options) {
   RankHostOptions host = options.host;
   const bool is_auto = options.rank == "auto";

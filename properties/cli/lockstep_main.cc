@@ -90,12 +90,6 @@ struct Arguments {
   MatrixOptions matrix;
 };
 
-std::string has_gloo_alone(const Subject& subject) {
-  return fmt::format(
-      "the subject '{}' brings its own engine and process group: it has the lane gloo alone",
-      subject.name());
-}
-
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
 std::string resolve_against(const Arguments& arguments, Subject& subject) {
   Result<Subject> parsed = find_subject(arguments.against);
@@ -168,7 +162,8 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
            "do not have";
   if (with_group == nullptr)
     return lane == LaneKind::kHosts ? check_hosts(arguments.hosts) : std::string();
-  if (arguments.lane != "gloo" && !arguments.lane.empty()) return has_gloo_alone(*with_group);
+  if (lane == LaneKind::kHosts && has_hosts(*with_group)) return check_hosts(arguments.hosts);
+  if (arguments.lane != "gloo" && !arguments.lane.empty()) return has_no_such_lane(*with_group);
   lane = LaneKind::kGloo;
   return {};
 }
@@ -385,8 +380,9 @@ std::string resolve_columns(const Arguments& arguments, std::vector<PoolStation>
       if (other.subject.name() == subject->name())
         return fmt::format("--subjects: '{}' is there twice", subject->name());
     const bool has_group = subject->has_own_group();
-    if (has_group && arguments.lane == "sim") return has_gloo_alone(*subject);
-    const LaneKind lane = has_group ? LaneKind::kGloo : lane_named(arguments.lane);
+    if (has_group && arguments.lane == "sim") return has_no_such_lane(*subject);
+    LaneKind lane = lane_named(arguments.lane);
+    if (has_group && !(lane == LaneKind::kHosts && has_hosts(*subject))) lane = LaneKind::kGloo;
     if (lane == LaneKind::kHosts)
       if (std::string wrong = check_hosts(arguments.hosts); !wrong.empty()) return wrong;
     columns.push_back({lane, std::move(*subject)});
@@ -704,7 +700,7 @@ CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
   command
       ->add_option("--lane", arguments.lane,
                    "where all subjects run; when it is left out, torch runs over Gloo, and all "
-                   "others in the simulator, or with --faults on hosts")
+                   "others in the simulator, or with --faults all of them on hosts")
       ->check(CLI::IsMember({"sim", "gloo", "hosts"}));
   add_hosts_options(*command, arguments.hosts);
   command

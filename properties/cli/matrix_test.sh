@@ -82,7 +82,17 @@ if [[ -x $(dirname -- "$program")/lockstep-torch ]]; then
   case_file=findings/torch/forgets_local_use.json
   expect 65 "--subject torch --contract lockstep" "$program" replay $case_file --lane gloo --subject torch --contract lockstep
   expect 0 "ok" "$program" replay $case_file --lane gloo --subject torch
-  expect 1 "has the lane gloo alone" "$program" matrix --subjects reducer,torch --lane sim --cases 5
+  # On hosts of its own it meets faults of the network: an error without the name of the rank, and no second attempt to connect.
+  if "$program" doctor | grep -q '^lane hosts *ready'; then
+    expect 71 "torch (hosts)" "$program" matrix --subjects torch --faults rank_exit,net_partition --netns 2 --ranks 2 --jobs 2 --out far
+    fault=$(grep -m1 'before the first bucket, 2 ranks' out)
+    [[ $fault =~ 'wrong error (known)' ]] || fail "a killed rank: $fault"
+    for phase in construction 'before the first bucket'; do
+      ! sed -n '/^net_partition: all its packets/,/^net_partition: what it sends/p' out | grep "^ *$phase" | grep -q 'right\|did nothing' ||
+        fail "a partition that nobody noticed: $phase"
+    done
+  fi
+  expect 1 "has the lanes gloo and hosts alone" "$program" matrix --subjects reducer,torch --lane sim --cases 5
 else
   expect 1 "ci/setup --torch" "$program" matrix --subjects reducer,torch --cases 5
 fi

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# node_faults_test.sh PROGRAM: faults of a node and of the store act on ranks in namespaces, ranks are
+# node_faults_test.sh PROGRAM WALL_CLOCK: faults of a node and of the store act on ranks in namespaces, ranks are
 # replaced and left out, and every verdict is right. A planned fault that does nothing is told. Where
-# the system has no namespaces it says so and is skipped (77).
+# the system has no namespaces it says so and is skipped (77). WALL_CLOCK is a reducer (a library) that
+# measures its timeout on the wall clock.
 program=$(realpath -- "$1")
+wall_clock=$(realpath -- "$2")
 # shellcheck source=properties/cli/expect.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
 
@@ -18,7 +20,7 @@ case_with() {
     "steps": [{"kind": "synced"}, {"kind": "synced"}, {"kind": "synced"}, {"kind": "synced"}]},' \
     "\"timeout_ms\": $timeout, \"faults\": [$*]}" >case.json
 }
-run() { "$program" replay case.json --lane "${lane:-hosts}" --netns 3 --json report.json; }
+run() { "$program" replay case.json --lane "${lane:-hosts}" --netns 3 --json report.json "$@"; }
 # fired KIND: how often
 fired() { grep -o "\"$1\": *[0-9]*" report.json | grep -o '[0-9]*$' || echo 0; }
 expect_fired() {
@@ -36,6 +38,14 @@ throws() { echo "{\"kind\": \"node_throws\", \"rank\": 0, \"step\": $1, \"site\"
 for at in 7200000 7200001; do
   case_with 15000 "$(fault node_clock $at 0)"
   expect 0 "a planned fault, node_clock, did nothing: nobody read the wall clock" run
+done
+# A reducer that does read it ends a pass with an error where the clock jumps forward.
+case_with 4000 "$(fault node_clock 7200000 0)"
+expect 71 "wrong or missing error" run --subject "$wall_clock"
+[[ $(fired node_clock) -ge 1 ]] || fail "node_clock did not fire: $(cat out)"
+for jump in "" "$(fault node_clock 7200001 0)"; do
+  case_with 4000 "$jump"
+  expect 0 "hosts lane" run --subject "$wall_clock"
 done
 case_with 15000 "$(fault store_slow 20000 0 0)"
 expect_fired store_slow

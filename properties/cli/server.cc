@@ -12,6 +12,9 @@
 
 namespace lockstep::properties {
 
+// What the child sends when the case begins anew (run/rerun.h). Any other message is its Outcome.
+constexpr const char* kBeginsAgain = "again";
+
 Verdict crash_of(const Child& child) {
   return {Failing::kCrash, "crash", "the process that ran the case " + child.how_lost()};
 }
@@ -34,6 +37,7 @@ void CaseServer::serve(ChildLine& line) {
   }
   if (!opened.ok()) return;
   CaseRunner runner(kind_, subject_);
+  runner.set_on_rerun([&line] { line.send(kBeginsAgain); });
   while (line.receive(text)) {
     const nlohmann::json request = nlohmann::json::parse(text);
     const Result<Case> c = from_json(request.at("case").get<std::string>(), "request");
@@ -117,6 +121,10 @@ std::optional<Outcome> CaseServer::wait(std::chrono::milliseconds turn) {
       return std::nullopt;
     case Child::Received::kMessage:
       break;
+  }
+  if (answer == kBeginsAgain) {
+    end_ = Clock::now() + limit_;
+    return std::nullopt;
   }
   Result<Outcome> read = outcome_from_json(answer);
   if (read) return std::move(*read);

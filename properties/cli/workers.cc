@@ -45,7 +45,7 @@ struct Workers::Shared {
   struct Worker {
     std::atomic<std::uint64_t> current{0};
     CaseTimer timer;  // of the current case
-    std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0},
+    std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0}, reruns{0},
         coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0}, errors{0};
     std::array<std::atomic<std::uint64_t>, kUnspecifiedReasons> unspecified{};
     std::array<std::atomic<std::uint64_t>, kMaxSwitchable + 1> switched{};
@@ -127,6 +127,7 @@ void Workers::work(int worker, ChildLine& line) {
     return;
   }
   CaseRunner runner(plan_.lane, plan_.subject);
+  runner.set_on_rerun([&self] { self.timer.begin_again(); });
   for (; taken; taken = take_next()) {
     const std::uint64_t i = *taken;
     self.current = i;
@@ -162,6 +163,7 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
   Shared::Worker& self = shared_->workers[static_cast<std::size_t>(worker)];
   ++self.cases;
   if (verdict.failing == Failing::kNotDeterministic) ++self.mismatches;
+  self.reruns += runner.reruns();
   std::uint64_t fired = 0;
   const faults::Fired& all = runner.observation().fired;
   for (std::size_t k = 0; k < faults::kKinds; ++k) {
@@ -320,6 +322,7 @@ Totals Workers::totals() const {
     totals.faulted_ok += worker.faulted_ok;
     totals.pairs += worker.pairs;
     totals.mismatches += worker.mismatches;
+    totals.reruns += worker.reruns;
     totals.compared += worker.compared;
     totals.compared_whole += worker.compared_whole;
     for (std::size_t k = 0; k < totals.switched.size(); ++k)

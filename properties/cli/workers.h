@@ -63,6 +63,7 @@ struct Totals {
   std::uint64_t faulted_ok = 0;  // with a fault that fired
   std::uint64_t pairs = 0;       // cases that ran twice and were compared
   std::uint64_t mismatches = 0;
+  std::uint64_t reruns = 0;  // CaseRunner::reruns()
   // With another subject, the cases that both subjects ran; of a metamorphic plan, those that ran
   // twice.
   std::uint64_t compared = 0;

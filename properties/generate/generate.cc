@@ -737,13 +737,6 @@ void draw_set_gradients(Random random, const GenerateOptions& options, Program& 
   });
 }
 
-// In some programs the option means nothing; which, normalize() knows.
-void follow_skip(Program& program) {
-  Program normal = program;
-  reference::normalize(normal);
-  program.options.skip_all_reduce_unused_params = normal.options.skip_all_reduce_unused_params;
-}
-
 // Payloads are verified in sums in the order of the ranks alone (F3).
 void follow_verify(const GenerateOptions& options, Options& drawn) {
   drawn.verify = drawn.verify && options.capabilities.has(Capability::kRankOrder);

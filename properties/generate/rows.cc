@@ -50,4 +50,10 @@ void draw_rows(const std::function<Random(std::string_view)>& random_for,
   });
 }
 
+void follow_skip(reference::Program& program) {
+  reference::Program normal = program;
+  reference::normalize(normal);
+  program.options.skip_all_reduce_unused_params = normal.options.skip_all_reduce_unused_params;
+}
+
 }  // namespace lockstep::properties

@@ -17,4 +17,8 @@ namespace lockstep::properties {
 void draw_rows(const std::function<Random(std::string_view)>& random_for,
                const Capabilities& capabilities, reference::Options& options);
 
+// Drops skip_all_reduce_unused_params in a program in which it means nothing; which, normalize()
+// knows.
+void follow_skip(reference::Program& program);
+
 }  // namespace lockstep::properties

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <thread>
 
 #include "properties/hosts/store_wire.h"
@@ -19,6 +21,18 @@ constexpr auto kGoneLimit = milliseconds(500);  // of a store that has answered 
 constexpr std::uint64_t kMostReply = std::uint64_t{64} << 20;
 
 }  // namespace
+
+Result<std::unique_ptr<StoreClient>> open_store(const std::string& place, std::uint32_t rank) {
+  const std::size_t slash = place.rfind('/');
+  Result<Address> address = read_address(place.substr(0, slash));
+  if (!address) return failed(address.error());
+  std::uint64_t generation = 0;
+  std::from_chars(place.data() + slash + 1, place.data() + place.size(), generation);
+  const char* file = std::getenv("LOCKSTEP_SECRET_FILE");
+  Result<Secret> secret = Secret::read(file == nullptr ? "" : file);
+  if (!secret) return failed(secret.error());
+  return std::make_unique<StoreClient>(std::move(*address), std::move(*secret), rank, generation);
+}
 
 Result<Line> connect_as(const Address& address, const Secret& secret, const Greeting& greeting,
                         Clock::time_point deadline) {

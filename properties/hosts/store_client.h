@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -51,6 +52,10 @@ class StoreClient {
   std::mutex mutex_;
   std::vector<Line> idle_;  // guarded by mutex_
 };
+
+// The client of the store at `place`, tcp://HOST:PORT/GENERATION (RankJob::directory). The secret
+// is in the file that LOCKSTEP_SECRET_FILE names. Connects later, with the first call.
+Result<std::unique_ptr<StoreClient>> open_store(const std::string& place, std::uint32_t rank);
 
 // Connects and greets; a controller that is too busy to answer is tried again until the deadline.
 Result<Line> connect_as(const Address& address, const Secret& secret, const Greeting& greeting,

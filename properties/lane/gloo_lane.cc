@@ -13,6 +13,7 @@
 #include "properties/lane/process_ranks.h"
 #include "properties/observe/coordinator.h"
 #include "properties/observe/training.h"
+#include "properties/process/processor_time.h"
 #include "properties/subject/hosted_subject.h"
 #include "properties/subject/subject_factory.h"
 
@@ -75,12 +76,16 @@ class GlooLane final : public properties::Lane {
       environments.push_back(std::make_unique<GlooEnvironment>(std::move(setup), contexts[rank]));
     }
     properties::ExpectedErrors errors(c.program, expectation);
+    properties::ProcessorClock clock("/proc/self/task");
     const bool ran = run_each(world, observation, [&](std::uint32_t rank) {
       train(c.program, errors, make_subject_, *environments[rank], devices[rank],
             observation.ranks[rank]);
       coordinator.leave(rank);
+      clock.sample_this_thread();
     });
     if (!ran) return;
+    clock.sample();
+    observation.waited_s = clock.longest_wait_s();
     observation.recoveries = coordinator.recoveries();
     finish(environments, devices, contexts, observation);
   }

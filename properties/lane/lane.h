@@ -27,7 +27,8 @@ class Lane {
   virtual void run(const Case& c, const reference::Expectation& expectation,
                    Observation& observation) = 0;
   // Whether the machine let a rank of the last run wait for a processor nearly all the time
-  // (process/processor_time.h): what it missed, it missed for want of time.
+  // (process/processor_time.h): what it missed, it missed for want of time. Observation::waited_s
+  // is the finer measure, for lanes whose timeouts are short.
   virtual bool was_starved() const { return false; }
 };
 

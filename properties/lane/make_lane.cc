@@ -3,6 +3,7 @@
 // they are linked (real_lanes.h).
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 
 #include "faults/seeded/seeded.h"
@@ -62,7 +63,10 @@ bool has_lane(LaneKind kind, const Subject& subject) {
 }
 
 std::unique_ptr<Lane> make_lane(LaneKind kind, const Subject& subject) {
-  if (subject.has_own_group()) return make_torch_lane(subject);
+  if (subject.has_own_group()) {
+    ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which otherwise log every hook
+    return kind == LaneKind::kHosts ? make_hosts_lane(subject) : make_torch_lane(subject);
+  }
   if (kind == LaneKind::kSim)
     return is_seeded(subject) ? sim_seeded::make_sim_lane(subject) : sim::make_sim_lane(subject);
   if (kind == LaneKind::kNccl) return make_nccl_lane(subject);

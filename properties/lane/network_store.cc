@@ -1,36 +1,17 @@
 #include "properties/lane/network_store.h"
 
-#include <charconv>
 #include <chrono>
-#include <cstdlib>
-#include <optional>
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-using properties::hosts::Address;
-using properties::hosts::Secret;
-using properties::hosts::StoreClient;
-
 constexpr platform::Duration kLongestWait = std::chrono::hours(1);
-
-Result<std::unique_ptr<StoreClient>> open_client(const std::string& place, std::uint32_t rank) {
-  const std::size_t slash = place.rfind('/');
-  Result<Address> address = properties::hosts::read_address(place.substr(0, slash));
-  if (!address) return failed(address.error());
-  std::uint64_t generation = 0;
-  std::from_chars(place.data() + slash + 1, place.data() + place.size(), generation);
-  const char* file = std::getenv("LOCKSTEP_SECRET_FILE");
-  Result<Secret> secret = Secret::read(file == nullptr ? "" : file);
-  if (!secret) return failed(secret.error());
-  return std::make_unique<StoreClient>(std::move(*address), std::move(*secret), rank, generation);
-}
 
 }  // namespace
 
 NetworkStore::NetworkStore(const std::string& place, std::uint32_t rank) {
-  auto client = open_client(place, rank);
+  auto client = properties::hosts::open_store(place, rank);
   if (client)
     client_ = std::move(*client);
   else

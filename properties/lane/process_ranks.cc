@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 
 #include "properties/lane/rank_run.h"
@@ -156,7 +157,7 @@ class ProcessRanks::Lines final : public RankLines {
   ProcessRanks& owner_;
   Processes& processes_;
   std::string directory_;
-  std::vector<ProcessorClock> clocks_;  // of the ranks, over NCCL
+  std::deque<ProcessorClock> clocks_;  // of the ranks, over NCCL
   Clock::time_point next_sample_;
 };
 

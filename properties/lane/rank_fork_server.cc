@@ -23,8 +23,8 @@ extern char** environ;
 namespace lockstep::properties {
 namespace {
 
-constexpr int kServerFd = 3;                            // of the socket, in the other process
-constexpr auto kStartLimit = std::chrono::seconds(60);  // for a busy machine that loads libtorch
+constexpr int kServerFd = 3;                             // of the socket, in the other process
+constexpr auto kStartLimit = std::chrono::seconds(120);  // for a busy machine that loads torch
 
 constexpr std::size_t kMaxDescriptors = reference::kMaxWorld;
 

@@ -120,9 +120,9 @@ class RankHost {
         c && std::any_of(c->faults.faults.begin(), c->faults.faults.end(), [&](const auto& each) {
           return each.rank == request.rank && hosts::is_of_process(each.kind);
         });
-    if (has_node_faults) (void)end_child(milliseconds(0));
+    if (has_node_faults || request.program != child_program_) (void)end_child(milliseconds(0));
     if (has_node_faults) node_.prepare();
-    const Status started = child_pid_ < 0 ? start_child() : Status();
+    const Status started = child_pid_ < 0 ? start_child(request.program) : Status();
     hosts::NodeFaults::end_preparation();
     return started;
   }
@@ -133,12 +133,15 @@ class RankHost {
     return true;
   }
 
-  Status start_child() {
+  // `program`: that of the subject's ranks; empty: this one.
+  Status start_child(const std::string& program) {
     int fds[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
       return refused_by_system("no socket for a rank's process can be made", errno);
-    const Result<pid_t> pid = spawn_server("/proc/self/exe", {}, "rank-server", fds[1]);
+    const Result<pid_t> pid =
+        spawn_server(program.empty() ? "/proc/self/exe" : program, {}, "rank-server", fds[1]);
     ::close(fds[1]);
+    child_program_ = program;
     if (!pid) {
       ::close(fds[0]);
       return pid.error();
@@ -202,6 +205,7 @@ class RankHost {
   hosts::NodeFaults node_;
   pid_t child_pid_ = -1;
   int child_fd_ = -1;
+  std::string child_program_;  // as of start_child()
   bool wants_continue_ = false;
   bool waits_for_store_ = false;  // the rank stops until its faults of the store have begun
 };

@@ -122,7 +122,8 @@ std::string to_bytes(const RankObservation& observation, const faults::Fired& fi
                      observation.wrong_padding,
                      refusals,
                      to_record(observation.failed_end_joins),
-                     fired.in_state};
+                     fired.in_state,
+                     observation.waited_s};
   std::string bytes;
   Json::to_cbor(json, bytes);
   return bytes;
@@ -157,6 +158,7 @@ bool from_bytes(const std::string& bytes, RankObservation& observation, faults::
           {to_status(each.at(0)), to_status(each.at(1)), each.at(2), each.at(3)});
     observation.failed_end_joins = to_calls(json.at(19));
     fired.in_state = json.at(20);
+    observation.waited_s = json.at(21);
     return true;
   } catch (const Json::exception&) {
     return false;
@@ -172,14 +174,15 @@ std::string to_text(const RankRequest& request) {
     joining = {recoveries, to_text(request.joining->resume)};
   }
   return Json({request.case_text, request.rank, request.directory, request.subject,
-               request.detailed, request.is_nccl, request.net_plan, request.address, joining})
+               request.detailed, request.is_nccl, request.net_plan, request.address, joining,
+               request.program})
       .dump();
 }
 
 RankRequest rank_request_from(const std::string& text) {
   const Json json = Json::parse(text);
   RankRequest request = {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4),
-                         json.at(5), json.at(6), json.at(7), {}};
+                         json.at(5), json.at(6), json.at(7), {},         json.at(9)};
   const Json& joining = json.at(8);
   if (joining.is_null()) return request;
   request.joining.emplace();

@@ -23,6 +23,7 @@ struct RankRequest {
   std::string net_plan;
   std::string address;
   std::optional<Joining> joining;  // of a rank that takes the place of another one
+  std::string program;             // Subject::rank_program
 };
 std::string to_text(const RankRequest& request);
 RankRequest rank_request_from(const std::string& text);

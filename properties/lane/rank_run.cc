@@ -94,7 +94,8 @@ class RankRun {
                              options_.lane == LaneKind::kNccl,
                              options_.net_plan,
                              lines_.address(rank),
-                             std::move(joining)};
+                             std::move(joining),
+                             options_.subject->rank_program};
     return lines_.send_request(
         rank,
         is_python_ ? python_job(case_, expectation(), job, lines_.group_name()) : to_text(job));
@@ -293,6 +294,7 @@ class RankRun {
     if (!is_read) return sent_nonsense(rank, bytes);
     observation_.fired.add_counts(fired);
     observation_.planted += seen.planted;
+    observation_.waited_s = std::max(observation_.waited_s, seen.waited_s);
   }
 
   void leave(std::uint32_t rank) {

@@ -10,6 +10,7 @@
 #include "properties/case/case_json.h"
 #include "properties/lane/rank_json.h"
 #include "properties/process/message.h"
+#include "properties/process/processor_time.h"
 
 namespace lockstep::properties {
 namespace {
@@ -67,7 +68,10 @@ class RankServer {
       ::raise(SIGSTOP);
     };
     faults::Fired fired;
+    ProcessorClock clock("/proc/self/task");
     program_.run(job, observation_, fired);
+    clock.sample();
+    observation_.waited_s = clock.longest_wait_s();
     return send_message(fd_, kDone + to_bytes(observation_, fired));
   }
 

@@ -14,6 +14,8 @@ constexpr milliseconds kSimLimit = seconds(20);  // for computation alone
 constexpr milliseconds kNcclLimit = seconds(150);
 constexpr milliseconds kTorchLimit = seconds(60);
 constexpr milliseconds kBusyMachine = seconds(10);
+// Until a busy machine has loaded a Python's torch, once for all cases of a process.
+constexpr milliseconds kPythonStart = seconds(125);
 constexpr milliseconds kLongestGloo = seconds(60);
 
 // The steps in which reducers with groups of their own may wait for each other until the timeout,
@@ -39,8 +41,8 @@ milliseconds gloo_limit(const Case& c) {
 // The time for what the process does besides the run of the ranks.
 milliseconds allowance(LaneKind lane, const Subject& subject) {
   if (lane == LaneKind::kSim) return milliseconds(0);
-  if (lane == LaneKind::kNccl)
-    return kNcclLimit + seconds(50);                          // a second run, after a starved one
+  if (lane == LaneKind::kNccl) return seconds(50);
+  if (subject.kind == Subject::Kind::kPython) return kPythonStart;
   return subject.has_own_group() ? seconds(30) : seconds(5);  // to load libtorch
 }
 
@@ -65,7 +67,7 @@ milliseconds repeat_limit(LaneKind lane, const Subject& subject, const Case& c) 
   const int runs = subject.against || is_switched(c) ? 2 : 1;
   if (lane == LaneKind::kSim) return runs * seconds(3);
   seconds start = lane == LaneKind::kNccl ? seconds(60) : seconds(5);
-  if (subject.kind == Subject::Kind::kPython) start = seconds(30);  // to load torch
+  if (subject.kind == Subject::Kind::kPython) start = seconds(60);  // to load torch
   return runs * (start + 4 * milliseconds(c.timeout_ms));
 }
 

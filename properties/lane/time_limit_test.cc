@@ -16,6 +16,14 @@ TEST(TimeLimit, OfAGlooCaseWithoutFaultsIsTwoTimeoutsAndTenSeconds) {
   EXPECT_EQ(answer_limit(LaneKind::kGloo, Subject(), Case()), seconds(35));
 }
 
+// Many processes that load torch at once on few processors need a minute and more.
+TEST(TimeLimit, LeavesRoomForAPythonThatLoadsTorch) {
+  Subject subject;
+  subject.kind = Subject::Kind::kPython;
+  EXPECT_EQ(run_limit(LaneKind::kGloo, subject, Case()), seconds(30));
+  EXPECT_EQ(answer_limit(LaneKind::kGloo, subject, Case()), seconds(155));
+}
+
 TEST(TimeLimit, OfACaseThatRunsTwiceIsTwiceAsLong) {
   Case c;
   c.switched.option = static_cast<SwitchedOption>(1);

@@ -1,7 +1,6 @@
 #include "properties/lane/torch_lane.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "properties/lane/process_ranks.h"
 
@@ -22,9 +21,7 @@ class TorchLane final : public Lane {
  public:
   // A Python has one default group in a process, and one thread at a time.
   explicit TorchLane(const Subject& subject)
-      : processes_(subject), has_threads_(subject.kind == Subject::Kind::kTorch) {
-    ::setenv("GLOG_minloglevel", "2", 0);  // for the ranks, which otherwise log every hook
-  }
+      : processes_(subject), has_threads_(subject.kind == Subject::Kind::kTorch) {}
   void run(const Case& c, const reference::Expectation&, Observation& observation) override {
     if (!has_threads_ || needs_processes(c) || c.program.key % kProcessesEvery == 0)
       processes_.run(c, observation);

@@ -183,6 +183,7 @@ struct RankObservation {
   // run at all.
   std::string unproven;
   std::uint64_t leaked_bytes = 0;  // nccl lane: on the GPU, as Observation::leaked_bytes
+  double waited_s = 0;             // of a rank that is a process, as Observation::waited_s
   // The groups over NCCL that were created by shrinking the one before, and those of them that NCCL
   // created.
   std::uint32_t shrunk = 0;
@@ -237,6 +238,9 @@ struct Observation {
   std::uint64_t leaked_communicators = 0;  // neither aborted nor destroyed
   std::uint64_t leaked_bytes = 0;          // tensor memory alive after everything was destroyed
   std::uint64_t elapsed_us = 0;            // virtual in the sim lane
+  // Lanes in real time: for how long one thread of a rank could have run, but waited for a
+  // processor, at most (process/processor_time.h). It may have missed a timeout for that.
+  double waited_s = 0;
 
   void clear();
 };

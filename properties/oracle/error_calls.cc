@@ -55,6 +55,14 @@ std::string name_of_call(std::int32_t call) {
 // in a forward, and one in a backward.
 constexpr std::uint64_t kGraceMs = 10'000;
 
+// Whether no collective with the rank of the fault can end well before the ranks recover. Of what a
+// host does, nothing but packets that are all dropped until then is sure to have that effect.
+bool loses_rank(const faults::Fault& fault) {
+  if (!faults::is_of_host(fault.kind)) return true;
+  return fault.kind == faults::Kind::kNetPartition && fault.duration_us == 0 &&
+         fault.peer == fault.rank;
+}
+
 // What each rank may do in each step.
 class CallOutcomes {
  public:
@@ -150,7 +158,7 @@ class CallOutcomes {
                              case_.program, observation_.recoveries, step, fault.rank)})});
     if (is_own && step == fault.step && fault.kind == faults::Kind::kNodeThrows)
       allowed.must_fail = "one of its nodes threw";
-    else if (needs_lost_rank(rank, step))
+    else if (loses_rank(fault) && needs_lost_rank(rank, step))
       allowed.must_fail = fmt::format("it needs rank {}, which is lost ({})", fault.rank,
                                       faults::name_of(fault.kind));
   }
@@ -204,6 +212,11 @@ class ErrorCallOracle {
   }
 
   Verdict judge_rank(const RankObservation& seen) {
+    const bool has_new_reducer = seen.construction.ok() && seen.recovery.ok();
+    if (!has_new_reducer && disturbs_connecting()) {
+      counts_.note(Unspecified::kOutcomeByTime);  // these subjects connect once, and then give up
+      return {};
+    }
     if (!seen.construction.ok())
       return wrong("construction",
                    "the reducer could not be constructed: " + seen.construction.to_string());
@@ -216,6 +229,13 @@ class ErrorCallOracle {
     if (!seen.finished && !seen.exited)
       return wrong("progress", "left before the end of its program");
     return {};
+  }
+
+  // Whether a fault has fired while ranks connected.
+  bool disturbs_connecting() const {
+    const auto& fatal = outcomes_.fatal();
+    return std::any_of(fatal.begin(), fatal.end(),
+                       [](const faults::Fault& fault) { return fault.in_reset; });
   }
 
   Verdict judge_step(const ObservedStep& step) {

@@ -27,6 +27,8 @@ class CaseTimer {
     const auto shortened = static_cast<std::uint64_t>(std::min(limit, kLongest).count());
     state_ = (now() << kLimitBits) | shortened;
   }
+  // The case that runs has its whole limit once more.
+  void begin_again() { begin(running().limit); }
   void end() { state_ = kNone; }
 
   // Returns the times of the case that runs; zeros if none runs.

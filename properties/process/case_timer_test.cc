@@ -28,6 +28,16 @@ TEST(CaseTimer, ALimitAboveTheLongestIsCutToTheLongest) {
   EXPECT_FALSE(timer.running().is_over_limit());
 }
 
+TEST(CaseTimer, ACaseThatBeginsAgainHasItsWholeLimit) {
+  CaseTimer timer;
+  timer.begin(milliseconds(100));
+  std::this_thread::sleep_for(milliseconds(200));
+  const milliseconds before = timer.running().taken;
+  timer.begin_again();
+  EXPECT_LT(timer.running().taken, before);
+  EXPECT_EQ(timer.running().limit, milliseconds(100));
+}
+
 // The child begins and ends short cases while the parent asks. Two limits alternate, so that the
 // test would also notice a start and a limit of two different cases.
 TEST(CaseTimer, NoCaseSeemsToBeOverItsLimitBetweenTwoCases) {

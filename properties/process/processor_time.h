@@ -1,11 +1,13 @@
 // ProcessorTime: for how long the threads of a process ran, and for how long they could have run
-// but waited for a processor. A process that mostly waits misses every deadline, and seems to hang.
+// but waited for a processor. A process that mostly waits misses every deadline, and seems to hang;
+// one that waits for a while may miss a short one.
 //
-// Threads: one caller. Failure: none; where the system does not count (no
-// /proc/PID/task/*/schedstat), both times are zero.
+// Threads: any, also at once. Failure: none; where the system does not count (no
+// /proc/PID/task/*/schedstat), all times are zero.
 #pragma once
 
 #include <map>
+#include <mutex>
 #include <string>
 
 namespace lockstep::properties {
@@ -18,15 +20,18 @@ struct ProcessorTime {
 // The machine gave the process less than a twentieth of what it could have used.
 bool is_starved(const ProcessorTime& time);
 
-// Adds up what the threads of a process did since it was made. Threads that end between two samples
-// keep what the sample before has seen of them.
+// Measures what the threads of a process did since the clock was made. Of a thread that has ended
+// it keeps what the last sample has seen.
 class ProcessorClock {
  public:
   // The folder of the threads: /proc/PID/task.
   explicit ProcessorClock(std::string folder);
 
   void sample();
-  ProcessorTime time() const;
+  // Reads the times of the calling thread alone, which does not need a folder.
+  void sample_this_thread();
+  ProcessorTime time() const;     // of all threads together
+  double longest_wait_s() const;  // of the one thread that waited longest
 
  private:
   struct Thread {
@@ -34,9 +39,12 @@ class ProcessorClock {
     ProcessorTime last;
   };
   void read(bool is_first);
+  // `mutex_` must be locked.
+  void read_thread(const std::string& name, const std::string& folder, bool is_first);
 
-  std::string folder_;
-  std::map<std::string, Thread> threads_;
+  const std::string folder_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Thread> threads_;  // guarded by mutex_
 };
 
 }  // namespace lockstep::properties

@@ -1,10 +1,14 @@
 #include "properties/process/processor_time.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 namespace lockstep::properties {
 namespace {
@@ -46,9 +50,42 @@ TEST_F(ProcessorTimeTest, AThreadThatHasEndedKeepsWhatWasSeenOfIt) {
   EXPECT_DOUBLE_EQ(clock.time().waited_s, 4);
 }
 
+TEST_F(ProcessorTimeTest, TheLongestWaitIsThatOfOneThread) {
+  set("1", 1, 7);
+  ProcessorClock clock(folder_.string());
+  set("1", 1, 9);
+  set("2", 1, 1.5);
+  clock.sample();
+  EXPECT_DOUBLE_EQ(clock.longest_wait_s(), 2);
+}
+
+// Two threads that must share one processor: each waits about as long as it runs.
+TEST_F(ProcessorTimeTest, AThreadThatSharesItsProcessorWaits) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &one);
+  ProcessorClock clock("/no/such/folder");
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      ::sched_setaffinity(0, sizeof(one), &one);
+      const std::clock_t end = std::clock() + CLOCKS_PER_SEC / 5;  // of both threads together
+      while (std::clock() < end) {
+      }
+      clock.sample_this_thread();
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (clock.time().ran_s == 0) GTEST_SKIP() << "this system does not count the time of threads";
+  EXPECT_GT(clock.longest_wait_s(), 0.02);
+}
+
 TEST_F(ProcessorTimeTest, WithoutSuchFilesNothingIsStarved) {
   ProcessorClock clock("/no/such/folder");
   clock.sample();
+  EXPECT_EQ(clock.longest_wait_s(), 0);
   EXPECT_FALSE(is_starved(clock.time()));
 }
 

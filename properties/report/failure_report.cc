@@ -264,6 +264,8 @@ std::string summary(const RunReport& report) {
   if (report.determinism_pairs > 0)
     out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
                        report.determinism_mismatches);
+  if (report.reruns > 0)
+    out += fmt::format("; run again, as ranks had waited for a processor: {}", report.reruns);
   out += "\n";
   out += stopping_line(report);
   for (const std::string& why : report.inconclusive) out += "inconclusive: " + why + "\n";
@@ -286,6 +288,7 @@ std::string json_report(const RunReport& report) {
       {"coverage_cases", report.coverage_cases},
       {"coverage", report.coverage},
       {"faults_fired", report.faults_fired},
+      {"reruns", report.reruns},
       {"errors_judged", report.errors},
       {"unspecified", report.unspecified},
       {"determinism",

@@ -71,6 +71,7 @@ struct RunReport {
   std::map<std::string, std::uint64_t> unspecified;
   std::string planted_bug;  // its id; empty if there is none
   PlantedBug planted;       // counted over all cases
+  std::uint64_t reruns = 0;  // of cases whose ranks had waited for a processor (CaseRunner)
   std::uint64_t determinism_pairs = 0;
   std::uint64_t determinism_mismatches = 0;
   struct Earlier {

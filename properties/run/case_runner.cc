@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "faults/seeded/seeded.h"
@@ -10,6 +11,7 @@
 #include "properties/oracle/agreement.h"
 #include "properties/oracle/judge.h"
 #include "properties/oracle/metamorphic.h"
+#include "properties/run/rerun.h"
 
 namespace lockstep::properties {
 
@@ -32,8 +34,7 @@ Verdict refuse(const std::string& why) {
 
 CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
     : kind_(kind),
-      name_(subject.name()),
-      profile_(subject.profile),
+      subject_(subject),
       attaches_(subject.kind != Subject::Kind::kHosted),
       lane_(make_lane(kind, subject)) {
   if (subject.against) other_ = std::make_unique<CaseRunner>(kind, *subject.against);
@@ -43,14 +44,15 @@ Verdict CaseRunner::run(const Case& c) {
   if (kind_ == LaneKind::kNccl && c.program.options.transport != reference::Transport::kNccl)
     return run(on_gpu(c));
   compared_steps_ = 0;
+  reruns_ = 0;
   const bool is_switched = c.switched.option != SwitchedOption::kNone;
   if (other_ && is_switched) return refuse("two subjects are compared without a switched option");
   if (other_) return run_beside(c);
-  std::uint32_t steps = modelled_steps(c.program, profile_);
+  std::uint32_t steps = modelled_steps(c.program, subject_.profile);
   if (is_switched) {
     if (const auto why = not_comparable(c))
       return refuse(fmt::format("the two runs of the case are not comparable: {}", name_of(*why)));
-    steps = std::min(steps, modelled_steps(switched(c)->program, profile_));
+    steps = std::min(steps, modelled_steps(switched(c)->program, subject_.profile));
   }
   if (steps == c.program.steps.size()) return run_modelled(c);
   Case shorter = c;
@@ -62,40 +64,49 @@ Verdict CaseRunner::run(const Case& c) {
 // Therefore a program that must fail, or a plan that can make it fail, gets a short timeout.
 // Failures that only a busy machine causes do not count; wrong bits never depend on time.
 Verdict CaseRunner::run_modelled(const Case& c) {
-  expectation_ = expectation_of(c.program, profile_);
+  expectation_ = expectation_of(c.program, subject_.profile);
   const bool fails = std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
                                  [](const auto& step) { return step.any_error; });
   const auto& faults = c.faults.faults;
   const bool may_fail = fails || std::any_of(faults.begin(), faults.end(), [](const auto& fault) {
                           return !faults::is_benign(fault.kind);
                         });
-  if (!profile_.judges_calls_alone() || !may_fail) return run_unless_starved(c);
+  if (!subject_.profile.judges_calls_alone() || !may_fail) return run_until_judged(c);
   Case timed = c;
   if (c.timeout_ms == 0) timed.timeout_ms = kHurriedTimeoutMs;
   Verdict verdict = run_once(timed);
   if (verdict.ok() || verdict.failing == Failing::kWrongBits) return verdict;
-  expectation_ = expectation_of(c.program, profile_);
+  expectation_ = expectation_of(c.program, subject_.profile);
   timed.timeout_ms = std::max(c.timeout_ms, kDefaultTimeoutMs);
   return run_once(timed);
 }
 
-// A rank that waits for a processor nearly all the time misses every deadline, and that is no
-// failure of the subject. Wrong bits, a crash and a race are, whatever the time.
-Verdict CaseRunner::run_unless_starved(const Case& c) {
-  constexpr int kTries = 2;
-  for (int i = 0; i < kTries; ++i) {
-    if (i > 0) expectation_ = expectation_of(c.program, profile_);
+Verdict CaseRunner::run_until_judged(const Case& c) {
+  RunOfCase run;
+  run.timeout = std::chrono::milliseconds(c.timeout_ms == 0 ? kDefaultTimeoutMs : c.timeout_ms);
+  for (;; ++run.runs) {
+    waited_s_ = 0;
     was_starved_ = false;
     Verdict verdict = run_once(c);
-    const bool depends_on_time = verdict.failing == Failing::kDeadlock ||
-                                 verdict.failing == Failing::kLeak ||
-                                 verdict.failing == Failing::kWrongError;
-    if (!depends_on_time || !was_starved_) return verdict;
+    run.failing = verdict.failing;
+    run.waited_s = waited_s_;
+    run.least_wait_s = run.runs == 1 ? waited_s_ : std::min(run.least_wait_s, waited_s_);
+    run.was_starved = was_starved_;
+    const Next next = next_after(run);
+    if (next == Next::kAccept) {
+      verdict.message += note_of_wait(run);
+      return verdict;
+    }
+    if (next == Next::kInconclusive) break;
+    ++reruns_;
+    if (on_rerun_) on_rerun_();
+    expectation_ = expectation_of(c.program, subject_.profile);
   }
   return {Failing::kInconclusive, "environment",
-          fmt::format("the machine let a rank wait for a processor for more than 19 of 20 seconds, "
-                      "{} times: run less beside it, or fewer jobs (--jobs)",
-                      kTries)};
+          fmt::format("the machine let a rank wait for a processor for {:.0f} s, with a timeout of "
+                      "{:.1f} s, and the case failed {} times: run less beside it, or fewer jobs "
+                      "(--jobs)",
+                      run.waited_s, std::chrono::duration<double>(run.timeout).count(), run.runs)};
 }
 
 // `expectation` is the model's, without recoveries, and becomes that with recoveries.
@@ -104,19 +115,20 @@ void CaseRunner::observe(const Case& c, reference::Expectation& expectation,
   observation.clear();
   const PlantedBug before{seeded::reached(), seeded::triggered()};
   lane_->run(c, expectation, observation);
+  waited_s_ = std::max(waited_s_, observation.waited_s);
   was_starved_ = was_starved_ || lane_->was_starved();
   observation.planted +=
       {seeded::reached() - before.reached, seeded::triggered() - before.triggered};
   observation.attaches = attaches_;
   const std::vector<reference::ReadyOrder> ready_orders = observation.ready_orders();
   if (!observation.recoveries.empty() || !ready_orders.empty())
-    expectation = expectation_of(c.program, profile_, observation.recoveries, ready_orders);
+    expectation = expectation_of(c.program, subject_.profile, observation.recoveries, ready_orders);
 }
 
 Verdict CaseRunner::run_once(const Case& c) {
   observe(c, expectation_, observation_);
   Verdict verdict = c.switched.option == SwitchedOption::kNone
-                        ? judge(c, profile_, expectation_, observation_)
+                        ? judge(c, subject_.profile, expectation_, observation_)
                         : run_switched(c);
   for (const std::string& each : observation_.unfired)
     verdict.message += (verdict.message.empty() ? "" : "\n") + each;
@@ -128,7 +140,7 @@ Verdict CaseRunner::run_switched(const Case& c) {
   if (Verdict verdict = judge_without_model(observation_); !verdict.ok()) return verdict;
   const std::optional<Case> other = switched(c);
   if (!other) return refuse("another number of steps leaves nothing to switch");
-  reference::Expectation expectation = expectation_of(other->program, profile_);
+  reference::Expectation expectation = expectation_of(other->program, subject_.profile);
   observe(*other, expectation, second_);
   observation_.planted += second_.planted;
   if (Verdict verdict = judge_without_model(second_); !verdict.ok()) {
@@ -137,7 +149,7 @@ Verdict CaseRunner::run_switched(const Case& c) {
     return verdict;
   }
   SwitchVerdict compared =
-      judge_switch({c, expectation_, observation_, second_, profile_.judges_calls_alone()});
+      judge_switch({c, expectation_, observation_, second_, subject_.profile.judges_calls_alone()});
   compared_steps_ = compared.compared_steps;
   return std::move(compared.verdict);
 }
@@ -148,10 +160,10 @@ Verdict CaseRunner::run_beside(const Case& c) {
     return refuse("faults meet two subjects at different times: such a case is not compared");
   Case shorter = c;
   reference::Program& program = shorter.program;
-  program.steps.resize(
-      std::min(modelled_steps(program, profile_), modelled_steps(program, other_->profile_)));
-  expectation_ = expectation_of(program, profile_);
-  other_->expectation_ = expectation_of(program, other_->profile_);
+  program.steps.resize(std::min(modelled_steps(program, subject_.profile),
+                                modelled_steps(program, other_->subject_.profile)));
+  expectation_ = expectation_of(program, subject_.profile);
+  other_->expectation_ = expectation_of(program, other_->subject_.profile);
   const Comparable found = comparable_steps(program, expectation_, other_->expectation_);
   if (!found.has_synced_pass)
     return refuse(fmt::format(
@@ -170,16 +182,17 @@ Verdict CaseRunner::compare(const Case& c, Verdict mine, Verdict theirs) {
     if (!verdict.ok()) verdict.message = fmt::format("subject {}: {}", name, verdict.message);
     return verdict;
   };
-  mine = told_of(name_, std::move(mine));
-  theirs = told_of(other_->name_, std::move(theirs));
+  mine = told_of(subject_.name(), std::move(mine));
+  theirs = told_of(other_->subject_.name(), std::move(theirs));
   using End = Observation::End;
   if (observation_.end != End::kFinished) return mine;
   if (other_->observation_.end != End::kFinished) return theirs;
   // This is computed again, because buckets follow the order that the runs observed.
   const std::uint32_t steps = comparable_steps(c.program, expectation_, other_->expectation_).steps;
   compared_steps_ = steps;
-  Verdict verdict = judge_agreement(c, steps, {name_, expectation_, observation_},
-                                    {other_->name_, other_->expectation_, other_->observation_});
+  Verdict verdict =
+      judge_agreement(c, steps, {subject_.name(), expectation_, observation_},
+                      {other_->subject_.name(), other_->expectation_, other_->observation_});
   if (!verdict.ok()) return verdict;
   return mine.ok() ? theirs : mine;
 }

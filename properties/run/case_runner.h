@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "properties/lane/lane.h"
 #include "properties/oracle/verdict.h"
@@ -25,6 +27,11 @@ class CaseRunner {
   // Runs the case twice; a different trace is a failure of its own (sim lane).
   Verdict run_twice(const Case& c);
 
+  // Is called whenever a case begins anew (rerun.h), so that its time limit can, too.
+  void set_on_rerun(std::function<void()> on_rerun) {
+    if (other_) other_->set_on_rerun(on_rerun);
+    on_rerun_ = std::move(on_rerun);
+  }
   // Takes effect with the next run: see Observation::detailed.
   void set_detailed(bool detailed) { observation_.detailed = detailed; }
 
@@ -33,10 +40,12 @@ class CaseRunner {
   const Observation& observation() const { return observation_; }
   // With another subject, or a switch: returns the steps of the last case that were compared.
   std::uint32_t compared_steps() const { return compared_steps_; }
+  // Returns how often the last case ran again, as its ranks had waited for a processor (rerun.h).
+  std::uint32_t reruns() const { return reruns_; }
 
  private:
   Verdict run_modelled(const Case& c);
-  Verdict run_unless_starved(const Case& c);
+  Verdict run_until_judged(const Case& c);
   Verdict run_once(const Case& c);
   void observe(const Case& c, reference::Expectation& expectation, Observation& observation);
   Verdict run_switched(const Case& c);
@@ -44,14 +53,16 @@ class CaseRunner {
   Verdict compare(const Case& c, Verdict mine, Verdict theirs);
 
   LaneKind kind_;
-  const std::string name_;
-  const Profile profile_;
+  const Subject subject_;
   const bool attaches_;  // see Observation
   std::unique_ptr<Lane> lane_;
   reference::Expectation expectation_;
   Observation observation_;
   Observation second_;                 // of a case with a switch
-  bool was_starved_ = false;           // in any run of the case
+  double waited_s_ = 0;                // Observation::waited_s of the last run, or of both
+  bool was_starved_ = false;           // likewise, Lane::was_starved()
+  std::uint32_t reruns_ = 0;           // of the last case
+  std::function<void()> on_rerun_;     // may be empty
   std::unique_ptr<CaseRunner> other_;  // with Subject::against
   std::uint32_t compared_steps_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "properties/subject/python_subject.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <chrono>
@@ -26,6 +27,9 @@ using Json = nlohmann::json;
 constexpr int kMessages = 1;
 constexpr auto kLoadLimit = std::chrono::seconds(60);  // for a busy machine that loads torch
 constexpr std::size_t kMaxAnswer = std::size_t{1} << 20;
+// How a shell ends whose program cannot be run, or is not there.
+constexpr int kNotRun = 126;
+constexpr int kNotThere = 127;
 
 // The file and the function of a subject's name.
 struct Named {
@@ -52,7 +56,7 @@ std::string quoted_for_shell(const std::string& text) {
 
 // Returns what the command prints on standard output, or, without any, how it ended.
 std::string output_of(const std::string& command) {
-  std::FILE* pipe = ::popen(("exec " + command).c_str(), "r");
+  std::FILE* pipe = ::popen(("exec 2>/dev/null; exec " + command).c_str(), "r");
   if (pipe == nullptr) return "it cannot be started";
   std::array<char, 4096> part{};
   std::string out;
@@ -62,6 +66,9 @@ std::string output_of(const std::string& command) {
     out.append(part.data(), got);
   }
   const int status = ::pclose(pipe);
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  if (out.empty() && (code == kNotRun || code == kNotThere))
+    return "it cannot be started: name the program of a Python in LOCKSTEP_PYTHON";
   return out.empty() ? "it " + describe_end(status) + " without an answer" : out;
 }
 

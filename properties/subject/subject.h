@@ -49,7 +49,8 @@ struct Subject {
 
   // As on the command line: reducer, seeded:R01, torch:2.9.1, python:ddp.py:wrap, ./libmine.so.
   std::string name() const;
-  // Whether it brings its own engine and process group, and so has the lane gloo alone.
+  // Whether it brings its own engine and process group, and so has the lane gloo alone,
+  // or with kTorch the lane hosts, too.
   bool has_own_group() const { return kind == Kind::kTorch || kind == Kind::kPython; }
 };
 

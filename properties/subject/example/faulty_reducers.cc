@@ -13,7 +13,8 @@
 //  9  sends SIGTERM to the parent of its process there
 // 10  two bugs, which both end in wrong bits: the first one, and that rank 2 loses the first
 //     element of each gradient
-// A real reducer could have the first fault and the last; the others are for the harness.
+// 11  measures the timeout of a reduction on the wall clock, which jumps (the fault node_clock)
+// A real reducer could have the faults 1, 10 and 11; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -21,6 +22,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -94,6 +96,19 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
   return backward_end(self, pass, outputs_left, error);
 }
 
+#elif LOCKSTEP_EXAMPLE_FAULT == 11
+
+int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
+                            lockstep_error* error) {
+  using Clock = std::chrono::system_clock;  // steady_clock would be right
+  const FlatReducer& flat = faulty(self).flat;
+  const Clock::time_point begin = Clock::now();
+  const int32_t code = backward_end(self, pass, outputs_left, error);
+  const bool is_late = Clock::now() - begin > std::chrono::milliseconds(flat.setup->timeout_ms);
+  if (code != LOCKSTEP_OK || !is_late) return code;
+  return fail(flat, LOCKSTEP_TIMEOUT, "the reduction has taken longer than the timeout", error);
+}
+
 #else
 
 int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
@@ -132,7 +147,7 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 lockstep_subject make_faulty_table() {
   static constexpr const char* kNames[] = {"",         "stale",      "crashing", "hanging",
                                            "skipping", "exiting",    "closing",  "scribbling",
-                                           "stopping", "signalling", "two_bugs"};
+                                           "stopping", "signalling", "two_bugs", "wall_clock"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;

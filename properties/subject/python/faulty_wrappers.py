@@ -93,6 +93,23 @@ def raises_in_backward(module):
     return Raises(module)
 
 
+class SaysNothing(Exception):
+    def __str__(self):
+        raise ValueError("not even this")
+
+
+def raises_without_a_text(module):
+    raise SaysNothing
+
+
+def hangs_in_backward(module):
+    class Hangs(Wrapper):
+        def after_backward(self):
+            time.sleep(1000)
+
+    return Hangs(module)
+
+
 def exits(module):
     sys.exit(3)
 
@@ -115,6 +132,25 @@ def changes_inputs(module):
             return self.module(start * 2, call)
 
     return Changes(module)
+
+
+def changes_inputs_in_place(module):
+    class Changes(Wrapper):
+        def forward(self, start, call):
+            outputs = self.module(start, call)
+            with torch.no_grad():
+                start += 1
+            return outputs
+
+    return Changes(module)
+
+
+def returns_a_dict(module):
+    class Returns(Wrapper):
+        def forward(self, *arguments):
+            return dict(enumerate(self.module(*arguments)))
+
+    return Returns(module)
 
 
 def changes_outputs(module):
@@ -140,6 +176,16 @@ def forks(module):
 
 def leaves_a_process(module):
     subprocess.Popen(["sleep", "4711"])
+    return Wrapper(module)
+
+
+def leaves_an_orphan(module):
+    subprocess.run(["sh", "-c", "sleep 4711 & sleep 4711 &"], check=True)
+    return Wrapper(module)
+
+
+def closes_descriptors(module):
+    os.closerange(3, 1000)
     return Wrapper(module)
 
 

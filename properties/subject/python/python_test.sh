@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # python_test.sh PROGRAM [--all]: wrappers in Python under test. Good ones pass, wrong ones are found and replayed, and
-# whoever misbehaves is reported in one line, and leaves no process. Without --all (ci/torch python) some are left out,
-# as every run loads torch twice.
+# whoever misbehaves is reported in one line, and leaves no process. Without --all (ci/torch python, ci/torch wheel) some
+# are left out, as every run loads torch twice; with it the Python needs pytest, too.
 # Exit code 77, and a line that says why, where no python3 has torch.
-program=$1
+program=$(realpath -- "$1")
 all=${2:-}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=properties/subject/torch/python.sh
@@ -15,7 +15,7 @@ export LOCKSTEP_PYTHON=$python
 # In a folder of this test, so that its processes can be told from others.
 cp -r "$here/examples" "$here/faulty_wrappers.py" .
 wrong() { echo "python:$work/faulty_wrappers.py:$1"; }
-run() { timeout --signal KILL 100 "$program" "$@"; }
+run() { timeout --signal KILL 300 "$program" "$@"; }
 
 expect 0 " 0 failing" run fuzz --subject "python:$work/examples/all_reduce.py:wrap" --cases 16 --seed 1 --jobs 1
 
@@ -38,7 +38,7 @@ printf '#!/bin/sh\nexec %s -S "$@"\n' "$python" >without_torch && chmod +x witho
 LOCKSTEP_PYTHON=./without_torch expect 1 "has no torch (ModuleNotFoundError" run replay case.json --subject "$(wrong raises)"
 
 nothing_is_left() {
-  if pgrep -f "$work/faulty_wrappers.py|$work/examples|sleep 4711" >left; then fail "processes are left: $(tr '\n' ' ' <left)"; fi
+  if pgrep -f "$work/|sleep 4711" >left; then fail "processes are left: $(tr '\n' ' ' <left)"; fi
 }
 nothing_is_left
 if [[ $all != --all ]]; then finish "every wrapper is reported as what it is"; exit; fi
@@ -48,12 +48,18 @@ expect 65 "bits" run fuzz --subject "$(wrong counts_passes)" --time 60 --seed 4 
 misbehaves 65 does_not_divide "these bits are"
 misbehaves 71 raises "ValueError: the wrapper does not like this module"
 misbehaves 71 raises_in_backward "ValueError: no backward today"
+misbehaves 71 raises_without_a_text "SaysNothing"
 misbehaves 71 exits "SystemExit: 3"
 misbehaves 68 ends_the_process "exited with status 3"
 misbehaves 66 hangs "no end within the time limit"
+misbehaves 66 hangs_in_backward "no end within the time limit"
 misbehaves 71 returns_a_list "has to return a torch.nn.Module"
+misbehaves 71 changes_inputs_in_place "the wrapper changed the input that it was given"
+misbehaves 71 returns_a_dict "the wrapper returned dict, and the module a list of tensors"
 misbehaves 71 changes_outputs "the wrapper returned other values than the module"
 misbehaves 71 does_not_call "without calling the module"
+misbehaves 68 leaves_an_orphan "left processes behind"
+misbehaves 68 closes_descriptors "the process of the subject ended: rank"
 misbehaves 68 forks "came back twice from a call of the wrapper, which forks"
 
 # What cannot be a subject is refused in one line.
@@ -69,9 +75,59 @@ echo 'import threading, time; threading.Thread(target=time.sleep, args=(60,), da
 expect 1 "starts threads when it is loaded" run replay case.json --subject python:threads.py:wrap
 echo 'import os; os._exit(0)' >ends.py
 expect 1 "exited with status 0 without an answer" run replay case.json --subject python:ends.py:wrap
-LOCKSTEP_PYTHON=./no_python expect 1 "./no_python" run replay case.json --subject "$(wrong raises)"
+LOCKSTEP_PYTHON=./no_python expect 1 "./no_python: it cannot be started: name the program of a Python" run replay case.json --subject "$(wrong raises)"
 echo '{"schema": 1, "program": {"values": "general", "steps": [{}]}}' >general.json
 expect 1 "the case needs rounding" run replay general.json --subject "$(wrong raises)"
+
+# A torch that crashes while it is loaded, and a file that hangs then.
+mkdir -p crashing/torch
+echo 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)' >crashing/torch/__init__.py
+PYTHONPATH=$work/crashing expect 1 "it was killed by signal 11 (Segmentation fault) without an answer" \
+  run replay case.json --subject "$(wrong raises)"
+echo 'import time; time.sleep(4711)' >hangs_at_once.py
+expect 1 "it has not loaded the file within 60 s" run replay case.json --subject python:hangs_at_once.py:wrap
+
+# The module: a session of five lines, what it raises, and the fixture for pytest. A wheel has both beside each other.
+package=$(dirname -- "$program")/lockstep-python
+fixture=()
+if [[ -d $package ]]; then
+  export PYTHONPATH=$package
+  fixture=(-p lockstep.pytest_plugin)
+fi
+script() { # script FILE LINE...
+  printf '%s\n' "${@:2}" >"$1"
+}
+script mine.py 'import lockstep' 'from examples.all_reduce import AllReduced' 'def wrap(module, **options):' \
+  '    return AllReduced(module)' 'lockstep.fuzz(wrap, cases=4, seed=1, jobs=1)'
+expect 0 " 4 ok, 0 ok with faults, 0 failing" "$python" mine.py
+sed 's/cases=4/seconds=1000/' mine.py >endless.py
+script interrupts.py 'import signal, subprocess, sys' \
+  'session = subprocess.Popen([sys.executable, "endless.py"], stdout=subprocess.PIPE, text=True)' \
+  'session.stdout.readline()' 'session.send_signal(signal.SIGINT)' 'said = session.communicate()[0]' \
+  'print("a summary:", " 0 failing" in said, "signal:", -session.returncode)'
+expect 0 "a summary: True signal: 2" "$python" interrupts.py
+nothing_is_left
+script wrong.py 'import lockstep' 'from faulty_wrappers import does_not_divide' 'try:' \
+  '    lockstep.fuzz(does_not_divide, cases=30, seed=1, jobs=1, shrink_time=0)' 'except lockstep.Failure as failure:' \
+  '    print("code", failure.code, "bits" in failure.report)'
+expect 0 "code 65 True" "$python" wrong.py
+script refused.py 'import lockstep' 'for wrap in (lambda module: module, len):' '    try:' '        lockstep.fuzz(wrap)' \
+  '    except lockstep.Refused as refusal:' '        print("refused", refusal.code, refusal)'
+expect 0 "is no function at the top level of a file, where each rank could load it" "$python" refused.py
+script no_file.py 'import lockstep' 'from faulty_wrappers import wrong_contract' 'try:' '    lockstep.fuzz(wrong_contract)' \
+  'except lockstep.Refused as refusal:' '    print("refused", refusal.code, "nobody" in str(refusal))'
+expect 0 "refused 1 True" "$python" no_file.py
+if "$python" -c 'import pytest' 2>/dev/null; then
+  script test_mine.py 'import lockstep, pytest' 'from faulty_wrappers import does_not_divide' \
+    'from examples.all_reduce import wrap' 'def test_right(lockstep_fuzz):' \
+    '    lockstep_fuzz(wrap, cases=4, seed=1, jobs=1)' 'def test_wrong(lockstep_fuzz, tmp_path):' \
+    '    with pytest.raises(lockstep.Failure, match="wrong bits"):' \
+    '        lockstep_fuzz(does_not_divide, cases=30, seed=1, jobs=1, shrink_time=0)' \
+    '    assert list(tmp_path.glob("gloo-1-*.json"))'
+  expect 0 "2 passed" "$python" -m pytest -q "${fixture[@]}" test_mine.py
+else
+  fail "$python has no pytest: pip install pytest, or ci/setup --torch for Debian's"
+fi
 
 nothing_is_left
 finish "every wrapper is reported as what it is"

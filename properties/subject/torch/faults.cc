@@ -17,7 +17,24 @@ void sleep_us(std::uint32_t us) {
 RankFaults::RankFaults(const properties::RankJob& job) : job_(job) {
   const reference::Program& program = job.c->program;
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
-  injector_.reset(job.c->faults, program.world, std::max(steps, 1U));
+  faults::FaultPlan plan;
+  for (const faults::Fault& fault : job.c->faults.faults) {
+    if (faults::is_of_host(fault.kind) && !job.begin_host_faults) continue;
+    // Who takes the place of a rank does not end as that did.
+    if (faults::ends_process(fault.kind) && fault.rank == job.rank && job.joining) continue;
+    plan.faults.push_back(fault);
+  }
+  injector_.reset(plan, program.world, std::max(steps, 1U));
+}
+
+void RankFaults::at_connect(std::uint32_t step) {
+  std::vector<faults::Fault> begun;
+  {
+    const std::scoped_lock lock(mutex_);
+    injector_.begin_reset(job_.rank, step);
+    begun = injector_.on_connect(job_.rank);
+  }
+  if (!begun.empty()) job_.begin_host_faults(begun);
 }
 
 void RankFaults::begin_step(std::uint32_t step) {
@@ -37,6 +54,8 @@ void RankFaults::at_collective() {
     fault = injector_.on_operation(job_.rank);
   }
   if (fault.exit) job_.exit_process(fired());
+  if (!fault.of_host.empty()) job_.begin_host_faults(fault.of_host);
+  if (fault.left_out) job_.leave_group(fault.is_cut_off, fault.away_us);
   if (fault.pause_us != 0) job_.pause_process(fault.pause_us);
   if (fault.stall) job_.stop_process();
   sleep_us(fault.delay_us);

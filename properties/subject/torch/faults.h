@@ -19,6 +19,8 @@ class RankFaults {
  public:
   explicit RankFaults(const properties::RankJob& job);
 
+  // The group connects with which the rank goes on with this step.
+  void at_connect(std::uint32_t step);
   void begin_step(std::uint32_t step);
   void end_step();  // nothing fires until the next step begins
 

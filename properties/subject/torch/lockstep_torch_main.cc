@@ -1,6 +1,6 @@
 // The program `lockstep-torch`: a fork server for ranks' processes of the subject `torch`, which
-// have one thread until they train. lockstep starts it. For a person only `lockstep-torch --probe`
-// is useful; it prints the version of libtorch.
+// have one thread until they train; or the process of one rank. lockstep starts it. For a person
+// only `lockstep-torch --probe` is useful; it prints the version of libtorch.
 #include <c10/core/CPUAllocator.h>
 #include <torch/version.h>
 
@@ -42,7 +42,8 @@ int main(int argc, char** argv) {
     std::printf("%s%s\n", lockstep::properties::kTorchGreeting, TORCH_VERSION);
     return 0;
   }
-  if (argc != 3 || command != "rank-fork-server") {
+  const bool is_fork_server = command == "rank-fork-server";
+  if (argc != 3 || (!is_fork_server && command != "rank-server")) {
     std::fprintf(stderr, "lockstep-torch: started by lockstep --subject torch, not by hand\n");
     return 1;
   }
@@ -52,5 +53,7 @@ int main(int argc, char** argv) {
   const char* planted = std::getenv("LOCKSTEP_TORCH_PLANTED");  // for tests of the oracles
   const bool swallows = planted != nullptr && std::string(planted) == "swallowed-errors";
   TorchRanks ranks(swallows ? Planted::kSwallowedErrors : Planted::kNothing);
-  return lockstep::properties::serve_rank_forks(std::atoi(argv[2]), ranks);
+  const int fd = std::atoi(argv[2]);
+  if (is_fork_server) return lockstep::properties::serve_rank_forks(fd, ranks);
+  return lockstep::properties::serve_ranks({fd}, ranks);  // on a host of its own
 }

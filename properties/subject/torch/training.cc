@@ -19,6 +19,7 @@
 
 #include "properties/subject/torch/faults.h"
 #include "properties/subject/torch/graph.h"
+#include "properties/subject/torch/hosts_store.h"
 #include "properties/subject/torch/model/hook_model.h"
 #include "properties/subject/torch/wrapper.h"
 #include "reference/arithmetic.h"
@@ -88,8 +89,14 @@ class Training {
   void run() {
     Roster roster;
     for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
-    observation_.construction = join(roster);
     std::uint32_t step = 0;
+    if (job_.joining) {  // in the place of a rank that has ended
+      recoveries_ = job_.joining->recoveries;
+      roster = job_.joining->resume.roster;
+      step = job_.joining->resume.step;
+      expect_after(job_.joining->resume);
+    }
+    observation_.construction = join(roster, step);
     while (observation_.construction.ok() && observation_.recovery.ok()) {
       bool is_recovering = false;
       while (step < end_ && !is_recovering) is_recovering = train_step(step++);
@@ -101,7 +108,7 @@ class Training {
       expect_after(resume);
       leave();
       for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
-      observation_.recovery = join(resume.roster);
+      observation_.recovery = join(resume.roster, step);
     }
     leave();
   }
@@ -134,17 +141,25 @@ class Training {
     }
   }
 
-  Status join(const Roster& roster) {
+  StoreRef store_of(const Roster& roster, int size) const {
+    const std::string name = "/torch-" + std::to_string(roster.generation);
+    if (!job_.address.empty())
+      return c10::make_intrusive<HostsStore>(job_.directory, job_.rank, name + "/");
+    if (job_.is_thread) return store_of_process(job_.directory + name);
+    return c10::make_intrusive<c10d::FileStore>(job_.directory + name, size);
+  }
+
+  // Makes the group with which the rank goes on with `step`.
+  Status join(const Roster& roster, std::uint32_t step) {
     return caught([&] {
+      faults_.at_connect(step);
       const auto here = std::find(roster.members.begin(), roster.members.end(), job_.rank);
       const auto rank = static_cast<int>(here - roster.members.begin());
       const auto size = static_cast<int>(roster.members.size());
-      const std::string file = job_.directory + "/torch-" + std::to_string(roster.generation);
       const std::uint32_t ms = job_.c->timeout_ms;
       group_ = c10::make_intrusive<RecordingGroup>(
-          job_.is_thread ? store_of_process(file)
-                         : StoreRef(c10::make_intrusive<c10d::FileStore>(file, size)),
-          rank, size, std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
+          store_of(roster, size), rank, size, job_.address,
+          std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
           [this] { faults_.at_collective(); });
       if (!reduced_.empty())
         wrapper_.emplace(reduced_, is_sparse_, program_.options, group_,

@@ -74,9 +74,10 @@ class UserHook final : public c10d::CommHookInterface {
 };
 
 c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> group_options(
-    std::chrono::milliseconds timeout) {
+    const std::string& address, std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(
+      address.empty() ? std::string("127.0.0.1") : address));
   options->threads = 2;
   return options;
 }
@@ -101,9 +102,9 @@ std::uint64_t now_us() {
 }
 
 RecordingGroup::RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                               std::chrono::milliseconds timeout,
+                               const std::string& address, std::chrono::milliseconds timeout,
                                std::function<void()> at_collective)
-    : ProcessGroupGloo(store, rank, size, group_options(timeout)),
+    : ProcessGroupGloo(store, rank, size, group_options(address, timeout)),
       rendezvous_(store),
       at_collective_(std::move(at_collective)) {}
 

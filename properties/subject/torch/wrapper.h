@@ -26,8 +26,10 @@ std::uint64_t now_us();
 // it calls `at_collective`, on the thread that starts it.
 class RecordingGroup final : public c10d::ProcessGroupGloo {
  public:
+  // `address`: of this rank; empty: the loopback interface.
   RecordingGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 std::chrono::milliseconds timeout, std::function<void()> at_collective);
+                 const std::string& address, std::chrono::milliseconds timeout,
+                 std::function<void()> at_collective);
 
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;

@@ -1,5 +1,7 @@
 """PyTorch's FSDP2 (fully_shard), with one group for the whole module. The gradients are gathered before they are
-compared, as every rank has a part of each."""
+compared, as every rank has a part of each. Parameters are sharded anew after each forward: in between the module has
+others, which have no gradients. A forward gathers the parameters, and its backward reduces, so all ranks need the same
+forwards in a step: no `no_grad`, no `several_forwards`."""
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -7,7 +9,8 @@ from torch.distributed.fsdp import fully_shard
 
 
 def wrap(module):
-    return fully_shard(module, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    return fully_shard(module, mesh=mesh, reshard_after_forward=True)
 
 
-wrap.can = "no_grad several_forwards shared frozen"
+wrap.can = "shared frozen"

@@ -20,19 +20,23 @@ import sys
 __all__ = ["Failure", "Refused", "fuzz", "replay", "main"]
 
 is_rank = False  # whether this process is one of a rank (ranks.py)
-USAGE, INCONCLUSIVE = 1, 2  # exit codes of the program
+USAGE = 1  # exit codes of the program
+FAILURES = range(65, 76)
+INTERRUPTED = 130
 
 
 class Failure(AssertionError):
     """A case failed. `code` is the exit code of the program, which says how; `report` is what it printed."""
 
     def __init__(self, code, report):
-        super().__init__("exit code %d\n%s" % (code, report))
+        lines = [line for line in report.splitlines() if line.startswith(("FAIL: ", "case: ", "replay: "))]
+        super().__init__("\n".join(["a case failed; the report is above", *lines]))
         self.code, self.report = code, report
 
 
 class Refused(RuntimeError):
-    """No case has a result: the function cannot be a subject, or the machine lacks something. `code`: 1 or 2."""
+    """No case has a result: the function cannot be a subject, or the machine lacks something. `code`: that of the
+    program."""
 
     def __init__(self, code, report):
         super().__init__(report)
@@ -61,20 +65,31 @@ def subject_of(wrap):
     return "python:%s:%s" % (os.path.relpath(path), name)
 
 
+def copy_lines(source, lines):
+    for line in source:
+        print(line, end="", flush=True)
+        lines.append(line)
+
+
 def run(arguments):
-    """Runs the program with this Python for the ranks, and prints what it prints."""
+    """Runs the program with this Python for the ranks, and prints what it prints, errors too."""
     environment = dict(os.environ, LOCKSTEP_PYTHON=sys.executable)
     said = []
     with subprocess.Popen([program(), *arguments], env=environment, text=True, bufsize=1,
-                          stdout=subprocess.PIPE) as process:
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            said.append(line)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            copy_lines(process.stdout, said)
+        except BaseException:  # Ctrl-C here need not have reached the program
+            process.terminate()
+            copy_lines(process.stdout, said)
+            raise
     report, code = "".join(said), process.returncode
-    if code in (USAGE, INCONCLUSIVE):
-        raise Refused(code, report or "lockstep ended with exit code %d" % code)
-    if code != 0:
+    if code in FAILURES:
         raise Failure(code, report)
+    if code == INTERRUPTED:
+        raise KeyboardInterrupt
+    if code != 0:
+        raise Refused(code, report.strip() or "lockstep ended with exit code %d" % code)
 
 
 def flags(options):

@@ -17,6 +17,7 @@ import signal
 import socket
 import struct
 import sys
+import warnings
 
 if __name__ == "__main__":  # run as a file: the package is in the folder above
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -33,7 +34,10 @@ class NotUsable(Exception):
 
 def one_line(error):
     """An error as a person reads it: its type, and the first line of what it says."""
-    text = str(error).strip().splitlines()
+    try:
+        text = str(error).strip().splitlines()
+    except Exception:  # an error of the user's may say anything, or nothing
+        text = []
     return "%s: %s" % (type(error).__name__, text[0][:400]) if text else type(error).__name__
 
 
@@ -47,6 +51,7 @@ def prepare():
 
 
 def load_torch():
+    warnings.filterwarnings("ignore", module="torch")  # they are about the machine, such as that it has no NumPy
     try:
         import torch
         import torch.distributed as dist
@@ -57,6 +62,14 @@ def load_torch():
         raise NotUsable("its torch %s is built without torch.distributed" % torch.__version__)
     torch.set_num_threads(1)
     return torch
+
+
+def load_what_ranks_need():
+    """DistributedDataParallel imports it at its construction, which takes seconds in each rank."""
+    try:
+        importlib.import_module("torch._dynamo")
+    except Exception:  # it is not there before PyTorch 2.0, and what needs it says so
+        pass
 
 
 def place_of(error, path):
@@ -203,6 +216,7 @@ def main(path, name, command, fd=None):
     if command == "probe":
         probe(path, name)
     load_torch()
+    load_what_ranks_need()
     serve_forks(int(fd), load_wrapper(path, name))
 
 

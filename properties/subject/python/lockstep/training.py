@@ -4,13 +4,14 @@ The calls are those of reference/program.h, as properties/observe/training.cc ma
 """
 
 import contextlib
+import ctypes
 import datetime
 import gc
 import inspect
 import json
 import os
+import signal
 import time
-import warnings
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from lockstep.model import Call, Model
 from lockstep.ranks import SCALARS, declared, die_with_parent, one_line
 
 FORWARD = -1  # the number of the call that failed, if it is a forward
+PR_SET_CHILD_SUBREAPER = 36
 CAME_BACK_TWICE = 77  # how a process ends that came back from a wrapper's call beside its rank
 INTEGERS = {torch.float16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 NUMBER_OF_PIDS = 4  # that are named
@@ -240,6 +242,7 @@ class Processes:
         self.rank = os.getpid()
         self.line = line
         os.register_at_fork(after_in_child=self.begin_child)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # a process whose parent ends becomes the rank's child
 
     def begin_child(self):
         die_with_parent()
@@ -264,19 +267,29 @@ class Processes:
                 complaint = "came back twice from a call of the wrapper, which forks"
 
     @staticmethod
-    def kill_all():
+    def children():
         pids = []
         for task in os.listdir("/proc/self/task"):
             with open("/proc/self/task/%s/children" % task) as children:
                 pids += [int(each) for each in children.read().split()]
-        for pid in pids:
-            os.kill(pid, 9)
-        return ", ".join(str(pid) for pid in pids[:NUMBER_OF_PIDS])
+        return pids
+
+    def kill_all(self):
+        """Kills the children, then those that they leave, and so on. Returns the numbers of the first ones."""
+        killed = []
+        while pids := self.children():
+            killed += pids
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        return ", ".join(str(pid) for pid in killed[:NUMBER_OF_PIDS])
 
 
 def serve_rank(line, function):
     """Runs one rank of case after case, until the other end is gone."""
-    warnings.filterwarnings("ignore", module="torch")
+    # After a fork PyTorch 2 makes its pool of threads anew at its first use. Two threads that come there at the same time
+    # can end the process ("Invalid thread pool!"); this thread is alone yet.
+    torch.set_num_threads(1)
     processes, group = Processes(line), Group()
 
     def meet(finished, next_step):

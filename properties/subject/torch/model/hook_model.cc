@@ -9,6 +9,8 @@
 #include "properties/subject/torch/model/graph.h"
 #include "properties/subject/torch/model/merged_entries.h"
 #include "properties/subject/torch/model/parameter_memory.h"
+#include "properties/subject/torch/model/rank_state.h"
+#include "properties/subject/torch/model/rebuilt_order.h"
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
 #include "reference/order.h"
@@ -32,41 +34,6 @@ Contract layout_rules(const Policies& policies, const Options& options) {
 
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
-struct Gradient {
-  bool defined = false;
-  bool touched = false;        // in this step
-  bool reduced = false;        // in this step
-  bool recorded = false;       // its bits are in Expectation::bits, at `offset`
-  bool in_bucket = false;      // B7
-  bool in_new_bucket = false;  // with lazy buckets: in the memory that the bucket has in this pass
-  bool shapeless = false;      // sparse: zeroed in place, and without rows since
-  bool loose = false;          // lies in a bucket whose reduction goes on
-  std::uint64_t offset = 0;
-};
-
-// What the reducer of one rank keeps.
-struct Rank {
-  bool is_armed = false;        // its hooks are expected
-  bool has_marked = false;      // what is unused, in this pass
-  bool is_unfinished = false;   // something was marked, and the pass is not complete
-  bool is_complete = false;     // in this step: all buckets were launched
-  std::uint32_t next_call = 0;  // of backward, in this step
-  std::size_t next_event = 0;   // of that call
-  // By parameter; `sent` is what was used when the pass became complete.
-  std::vector<std::uint8_t> unused, ready, used, sent;
-  std::vector<std::uint32_t> order;  // of hooks, for the rebuild
-  // Static mode: how many synced forwards there were; the hooks of the first pass, and those that
-  // are still to come in this one, by parameter.
-  std::uint32_t forwards = 0;
-  // With first_static_pass_is_any: how many passes had a hook, whether this one has had one, and
-  // whether a backward has ended the first pass.
-  std::uint32_t hooked_passes = 0;
-  bool has_hook = false;
-  bool has_ended_first = false;
-  std::uint32_t whole_forwards = 0;  // of this step, those whose outputs go through one function
-  std::vector<std::uint32_t> hooks, left;
-};
-
 class HookModel {
  public:
   HookModel(const Program& program, const Policies& policies, Expectation& out);
@@ -77,8 +44,6 @@ class HookModel {
   void begin_pass(Rank& rank) const;
   void place_in_buckets();
   void rebuild_if_due(const Step& step, ExpectedStep& expected);
-  void order_rebuilt(const std::vector<std::uint32_t>& order,
-                     std::vector<ExpectedBucket>& buckets) const;
   void prepare(ExpectedStep& expected);
   void run_step(const Step& step, ExpectedStep& expected);
   void zero(std::uint32_t rank, ZeroGrad kind);
@@ -249,7 +214,7 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
   const std::vector<std::uint32_t> order = ranks_[survivors_.front()].order;
   out_.rebuilt.push_back(
       assign_buckets(program_, layout_rules(policies_, program_.options), &order));
-  order_rebuilt(order, out_.rebuilt.back());
+  order_rebuilt(program_.options, order, out_.rebuilt.back());
   layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
   place_in_buckets();
   for (const std::uint64_t count : {memory_.reduced.size() + 1, buckets().size()}) {
@@ -266,37 +231,6 @@ void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
       moved.touched = moved.touched || !is_lazy();
     }
   }
-}
-
-// Buckets that reached their limit in the order in which they did; then those that did not, the
-// dtype that came last first, as the hash table of the reducer has them.
-void HookModel::order_rebuilt(const std::vector<std::uint32_t>& order,
-                              std::vector<ExpectedBucket>& buckets) const {
-  std::vector<std::pair<std::int64_t, ExpectedBucket>> keyed;
-  const std::vector<std::uint64_t> limits = bucket_limits(program_.options);
-  std::vector<DType> dtypes;
-  std::vector<std::size_t> closed;  // by dtype: how many of its buckets came before
-  const auto last = static_cast<std::int64_t>(order.size() + buckets.size());
-  for (const ExpectedBucket& bucket : buckets) {
-    const auto at = std::find(order.begin(), order.end(), bucket.parameters.back());
-    if (bucket.sparse) {
-      keyed.emplace_back(at - order.begin(), bucket);
-      continue;
-    }
-    const std::uint64_t bytes = bucket.count * size_of(bucket.dtype);
-    auto dtype = std::find(dtypes.begin(), dtypes.end(), bucket.dtype);
-    if (dtype == dtypes.end()) {
-      dtype = dtypes.insert(dtype, bucket.dtype);
-      closed.push_back(0);
-    }
-    std::size_t& before = closed[static_cast<std::size_t>(dtype - dtypes.begin())];
-    const std::uint64_t limit = limits[std::min(before++, limits.size() - 1)];
-    keyed.emplace_back(bytes >= limit ? at - order.begin() : last - (dtype - dtypes.begin()),
-                       bucket);
-  }
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (std::size_t b = 0; b < buckets.size(); ++b) buckets[b] = std::move(keyed[b].second);
 }
 
 void HookModel::run(const std::vector<Recovery>& recoveries) {

@@ -1,0 +1,45 @@
+// What the model of PyTorch's reducer keeps of each rank (hook_model.cc). Plain data; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::properties::torch_model {
+
+struct Gradient {
+  bool defined = false;
+  bool touched = false;        // in this step
+  bool reduced = false;        // in this step
+  bool recorded = false;       // its bits are in Expectation::bits, at `offset`
+  bool in_bucket = false;      // B7
+  bool in_new_bucket = false;  // with lazy buckets: in the memory that the bucket has in this pass
+  bool shapeless = false;      // sparse: zeroed in place, and without rows since
+  bool loose = false;          // lies in a bucket whose reduction goes on
+  std::uint64_t offset = 0;
+};
+
+// What the reducer of one rank keeps.
+struct Rank {
+  bool is_armed = false;        // its hooks are expected
+  bool has_marked = false;      // what is unused, in this pass
+  bool is_unfinished = false;   // something was marked, and the pass is not complete
+  bool is_complete = false;     // in this step: all buckets were launched
+  std::uint32_t next_call = 0;  // of backward, in this step
+  std::size_t next_event = 0;   // of that call
+  // By parameter; `sent` is what was used when the pass became complete.
+  std::vector<std::uint8_t> unused, ready, used, sent;
+  std::vector<std::uint32_t> order;  // of hooks, for the rebuild
+  // Static mode: how many synced forwards there were; the hooks of the first pass, and those that
+  // are still to come in this one, by parameter.
+  std::uint32_t forwards = 0;
+  // With first_static_pass_is_any: how many passes had a hook, whether this one has had one, and
+  // whether a backward has ended the first pass.
+  std::uint32_t hooked_passes = 0;
+  bool has_hook = false;
+  bool has_ended_first = false;
+  std::uint32_t whole_forwards = 0;  // of this step, those whose outputs go through one function
+  std::vector<std::uint32_t> hooks, left;
+};
+
+}  // namespace lockstep::properties::torch_model
