@@ -22,7 +22,6 @@ namespace lockstep::properties::torch_model {
 using namespace reference;  // NOLINT: the vocabulary of programs
 
 namespace {
-
 // PyTorch aligns no member of a bucket. A list of limits is one of the first pass, too.
 Contract layout_rules(const Policies& policies, const Options& options) {
   const bool has_list = options.last_bucket_bytes != 0;
@@ -770,15 +769,17 @@ bool HookModel::is_skipped(std::uint32_t bucket) const {
                      [&](std::uint32_t parameter) { return unused[parameter] != 0; });
 }
 
-// The end of a pass for a parameter whose bucket is left out: what was used on some rank counts as
-// reduced there, and is what the rank itself has put into the bucket.
+// A bucket is left out: a parameter that was used on some rank is what that rank put into it. With
+// batched_grad_copy it is scaled or not; when which, is not known yet.
 void HookModel::leave_out(std::uint32_t parameter, bool is_used) {
   if (!policies_.scales_skipped) return;
-  const std::size_t count = memory_.places[parameter].count;  // 0 for a sparse one
-  for (const std::uint32_t rank : survivors_)
-    if (is_used) std::copy_n(given(rank, parameter), count, elements(rank, parameter));
+  const std::size_t count = is_used ? memory_.places[parameter].count : 0;
   end_reduction(parameter, is_used);
-  for (const std::uint32_t rank : survivors_) gradient(rank, parameter).reduced = false;
+  for (const std::uint32_t rank : survivors_) {
+    std::copy_n(given(rank, parameter), count, elements(rank, parameter));
+    gradient(rank, parameter).reduced = false;
+    if (is_used && is_batched()) gradient(rank, parameter).loose = true;
+  }
 }
 
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
