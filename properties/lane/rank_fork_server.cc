@@ -177,10 +177,14 @@ Result<pid_t> RankForkServer::make(const std::vector<int>& fds) {
     if (const Status status = start(); !status.ok()) return failed(status);
   std::string text;
   pid_t rank = 0;
-  if (send_descriptors(fd_, fds) && receive_message(fd_, text, kStartLimit) == Receive::kMessage)
-    std::from_chars(text.data(), text.data() + text.size(), rank);
+  Receive received = Receive::kClosed;
+  if (send_descriptors(fd_, fds)) received = receive_message(fd_, text, kStartLimit);
+  if (received == Receive::kMessage) std::from_chars(text.data(), text.data() + text.size(), rank);
   if (rank > 0) return rank;
   end();
+  if (received == Receive::kTimeout)
+    return failed(Status(Code::kTimeout, fmt::format("{} has not started a rank within {} s",
+                                                     program_, kStartLimit.count())));
   if (rank < 0)
     return failed(refused_by_system(fmt::format("{} cannot start a rank", program_), -rank));
   return failed(Status(Code::kPeerLost, fmt::format("{} has ended", program_)));

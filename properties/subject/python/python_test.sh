@@ -85,7 +85,7 @@ echo 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)' >crashing/torch/_
 PYTHONPATH=$work/crashing expect 1 "it was killed by signal 11 (Segmentation fault) without an answer" \
   run replay case.json --subject "$(wrong raises)"
 echo 'import time; time.sleep(4711)' >hangs_at_once.py
-expect 1 "it has not loaded the file within 60 s" run replay case.json --subject python:hangs_at_once.py:wrap
+expect 1 "it has not loaded the file within 120 s" run replay case.json --subject python:hangs_at_once.py:wrap
 
 # The module: a session of five lines, what it raises, and the fixture for pytest. A wheel has both beside each other.
 package=$(dirname -- "$program")/lockstep-python
