@@ -80,6 +80,8 @@ std::string look_at_policy(const Subject& subject, Lane& lane, const torch_model
                            const std::string& file) {
   const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + file + ".json");
   if (!c) return c.error().to_string();
+  // A policy about an option that the version does not have.
+  if (!missing(*c, subject.capabilities).empty()) return "gone";
   using torch_model::Policies;
   Profile with = subject.profile;
   // A policy about the same passes would hide these.
