@@ -320,7 +320,7 @@ echo '{"schema": 1, "faults": [{"kind": "node_throws"}]}' >faulty.json
 expect 2 "such a case is not compared" "$program" replay faulty.json --against reducer
 expect 2 "such a case is not compared" "$program" shrink faulty.json --against reducer
 if [[ -x $(dirname -- "$program")/lockstep-torch ]]; then
-  expect 1 "the lane gloo" "$program" fuzz --against torch --lane sim
+  expect 1 "the lanes gloo and hosts alone" "$program" fuzz --against torch --lane sim
   expect 0 "compared with torch: " "$program" fuzz --against torch --cases 12 --seed 1 --out found
   expect 73 "--subject seeded:N08 --against torch" "$program" fuzz --subject seeded:N08 --against torch --time 60 --seed 1 \
     --shrink-time 3 --out beside

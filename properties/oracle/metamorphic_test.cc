@@ -64,6 +64,7 @@ std::string difference(const Case& c) {
 TEST(TableOfSwitches, TheModelExpectsTheSameOfBothRuns) {
   GenerateOptions options;
   options.faults = GenerateOptions::Faults::kNone;
+  options.capabilities = Capabilities::all();
   options.switched = switchable_options();
   std::map<std::string, int> compared;
   for (std::uint64_t i = 0; i < 6000; ++i) {
