@@ -91,10 +91,10 @@ class Training {
     for (std::uint32_t r = 0; r < program_.world; ++r) roster.members.push_back(r);
     std::uint32_t step = 0;
     if (job_.joining) {  // in the place of a rank that has ended
-      recoveries_ = job_.joining->recoveries;
       roster = job_.joining->resume.roster;
       step = job_.joining->resume.step;
-      expect_after(job_.joining->resume);
+      recoveries_ = job_.joining->recoveries;  // the last of them begins its first group
+      expect_recovered();
     }
     observation_.construction = join(roster, step);
     while (observation_.construction.ok() && observation_.recovery.ok()) {
@@ -105,7 +105,8 @@ class Training {
       observation_.finished = !resume.recover;
       if (observation_.finished) break;
       step = resume.step;
-      expect_after(resume);
+      recoveries_.push_back({resume.step, resume.roster.members});
+      expect_recovered();
       leave();
       for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
       observation_.recovery = join(resume.roster, step);
@@ -118,8 +119,7 @@ class Training {
  private:
   // Faults have recoveries of their own, after which static mode counts anew. Then other steps
   // fail, and the model may not know the results of further steps.
-  void expect_after(const Resume& resume) {
-    recoveries_.push_back({resume.step, resume.roster.members});
+  void expect_recovered() {
     recovered_ = properties::torch_model::run(program_, policies_, recoveries_);
     expectation_ = &recovered_;
     end_ = properties::torch_model::modelled_steps(recovered_);
