@@ -95,6 +95,41 @@ TEST_F(ErrorCalls, WhatTheLostRankHadStartedIsNoReasonToFail) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
 
+// A partition that heals may be over before a timeout, and so may one of which a rank hears
+// nothing.
+TEST_F(ErrorCalls, OnlyAPartitionFromAllThatLastsIsSureToBeNoticed) {
+  plan(Kind::kNetPartition);
+  faults::Fault& fault = case_.faults.faults[0];
+  fault.peer = fault.rank;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  step(0, 1).status = {};
+  expect_wrong("rank 0, step 1: ended well, although it needs rank 1, which is lost");
+  fault.duration_us = 300'000;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  fault.duration_us = 0;
+  fault.peer = 0;
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  fault.kind = Kind::kNetLoss;
+  ++observation_.fired.counts[static_cast<std::size_t>(fault.kind)];
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+// Such a subject connects once, and gives up if that fails.
+TEST_F(ErrorCalls, AReducerCannotBeHadWhereAFaultDisturbedTheConnecting) {
+  plan(Kind::kNetReset);
+  for (Status RankObservation::*const what :
+       {&RankObservation::construction, &RankObservation::recovery}) {
+    case_.faults.faults[0].in_reset = true;
+    observation_.ranks[0].*what = Status(Code::kInternal, "Connection reset by peer");
+    observation_.ranks[0].finished = false;
+    EXPECT_TRUE(verdict().ok()) << verdict().message;
+    EXPECT_EQ(verdict().unspecified.of(Unspecified::kOutcomeByTime), 1u);
+    case_.faults.faults[0].in_reset = false;
+    expect_wrong("Connection reset by peer");
+    observation_.ranks[0].*what = {};
+  }
+}
+
 TEST_F(ErrorCalls, ANodeThatThrowsIsNotSwallowed) {
   plan(Kind::kNodeThrows);
   step(1, 1).status = {};

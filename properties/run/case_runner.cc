@@ -33,10 +33,13 @@ Verdict refuse(const std::string& why) {
 }  // namespace
 
 CaseRunner::CaseRunner(LaneKind kind, const Subject& subject)
+    : CaseRunner(kind, subject, make_lane(kind, subject)) {}
+
+CaseRunner::CaseRunner(LaneKind kind, const Subject& subject, std::unique_ptr<Lane> lane)
     : kind_(kind),
       subject_(subject),
       attaches_(subject.kind != Subject::Kind::kHosted),
-      lane_(make_lane(kind, subject)) {
+      lane_(std::move(lane)) {
   if (subject.against) other_ = std::make_unique<CaseRunner>(kind, *subject.against);
 }
 

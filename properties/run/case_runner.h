@@ -19,6 +19,8 @@ namespace lockstep::properties {
 class CaseRunner {
  public:
   CaseRunner(LaneKind kind, const Subject& subject);
+  // With a lane of the caller's, for tests.
+  CaseRunner(LaneKind kind, const Subject& subject, std::unique_ptr<Lane> lane);
 
   // Runs only the steps of the program of which the model of the subject's profile can tell what
   // comes out, and with another subject only those for which both contracts expect the same.

@@ -1,5 +1,5 @@
-// Whether a case that failed runs again, as the machine may have made it fail: a rank that waits
-// for a processor misses a timeout that it would have met, and that is no failure of the subject.
+// Decides whether a case that failed runs again. The machine may have made it fail: a rank that
+// waits for a processor misses a timeout, and that is no failure of the subject.
 // Wrong bits, a crash and a race are, whatever the time.
 //
 // A case whose ranks waited for a quarter of their timeout runs again up to twice. Should it fail
@@ -16,7 +16,7 @@
 
 namespace lockstep::properties {
 
-// What is known after a run.
+// The result of a run, and what the decision depends on besides.
 struct RunOfCase {
   Failing failing = Failing::kNothing;
   int runs = 1;                         // with this one
