@@ -91,7 +91,7 @@ class Capabilities {
     return Capabilities((std::uint64_t{1} << kCapabilities) - 1);
   }
 
-  // What Lockstep's reducer supports: all but the options that PyTorch's alone has.
+  // Returns what Lockstep's reducer supports: all but the options that only PyTorch's reducer has.
   static constexpr Capabilities lockstep() {
     return all()
         .without(Capability::kBatchedCopy)

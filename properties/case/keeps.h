@@ -28,7 +28,7 @@ bool hook(const Program& one, const Program& other);
 bool hook_of_user(const Program& one, const Program& other);
 // Something is broadcast, in chunks (S3).
 bool broadcasts(const Program& one, const Program& other);
-// What a pass did not use, no local pass before it has used (G5, P9).
+// Returns whether no pass and no forward is local, so that what a pass leaves unused is unused.
 bool without_local_use(const Program& one, const Program& other);
 // All ranks have inputs for all steps (S2).
 bool even_inputs(const Program& one, const Program& other);

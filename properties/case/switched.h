@@ -27,7 +27,7 @@ std::string name_of(SwitchedOption option);  // as in case files
 std::optional<SwitchedOption> switchable_option(std::string_view name);
 std::string switchable_names();  // of all of them
 
-// What a subject needs for another value of the option than its default, whatever the value is.
+// Returns the capability that any value of the option needs, except its default; maybe none.
 std::optional<Capability> needed_for(SwitchedOption option);
 
 // Returns whether ranks must raise the same errors in both runs.

@@ -136,7 +136,7 @@ TEST(GeneratedSwitch, LeavesTheCaseAsItIsAndUsesEveryOption) {
   EXPECT_EQ(seen.size(), switchable_options().size());
 }
 
-// What PyTorch's reducer alone has does not change what seeds mean for others.
+// Options that only PyTorch's reducer has leave the cases of all other subjects as they were.
 TEST(GeneratedSwitch, OptionsThatTheSubjectLacksLeaveTheDrawAsItWas) {
   GenerateOptions every;
   every.switched = switchable_options();

@@ -19,8 +19,8 @@ std::string check_hosts(const HostsOptions& options);
 // Returns 0 if the hosts can be used; otherwise prints one line.
 int refuse_hosts(const HostsOptions& options);
 
-// Of a subject that brings its own process group: whether it has the lane hosts, and the error text
-// where another lane is asked for than it has.
+// For a subject that brings its own process group: returns whether it has the lane hosts, and the
+// error text for a lane that it lacks.
 bool has_hosts(const Subject& subject);
 std::string has_no_such_lane(const Subject& subject);
 

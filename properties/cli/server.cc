@@ -12,7 +12,7 @@
 
 namespace lockstep::properties {
 
-// What the child sends when the case begins anew (run/rerun.h). Any other message is its Outcome.
+// The child sends this when the case begins anew (run/rerun.h). Any other message is an Outcome.
 constexpr const char* kBeginsAgain = "again";
 
 Verdict crash_of(const Child& child) {

@@ -9,8 +9,8 @@
 namespace lockstep::properties {
 namespace {
 
-// Whether it is an option that Lockstep's reducer lacks, and the subject, too. Such options do not
-// take part in the draw, so that a seed means the same for all others.
+// Returns whether neither Lockstep's reducer nor the subject has the option. Such options take no
+// part in the draw, so that the cases of a seed are the same as before they existed.
 bool is_foreign(SwitchedOption option, Capabilities capabilities) {
   const std::optional<Capability> needs = needed_for(option);
   return needs && !Capabilities::lockstep().has(*needs) && !capabilities.has(*needs);

@@ -192,7 +192,7 @@ TEST_F(Soak, AKilledProcessComesBackAndStepsLeaveNoKeys) {
   EXPECT_EQ(lives_[1].births, 2);
 }
 
-// What the soak looks for is planted.
+// The test plants both defects that the soak looks for.
 TEST_F(Soak, KeysThatStepsLeaveAndWrongGradientsAreSeen) {
   ASSERT_TRUE(wait_for_group(kNone, kNone)) << "the group never trained";
   lives_[2].leaves_keys = true;

@@ -55,8 +55,8 @@ std::string name_of_call(std::int32_t call) {
 // in a forward, and one in a backward.
 constexpr std::uint64_t kGraceMs = 10'000;
 
-// Whether no collective with the rank of the fault can end well before the ranks recover. Of what a
-// host does, nothing but packets that are all dropped until then is sure to have that effect.
+// Returns whether the fault is sure to fail each collective of its rank until the ranks recover. Of
+// the faults that a host carries out, only a partition from all others that lasts as long is sure.
 bool loses_rank(const faults::Fault& fault) {
   if (!faults::is_of_host(fault.kind)) return true;
   return fault.kind == faults::Kind::kNetPartition && fault.duration_us == 0 &&
@@ -231,7 +231,7 @@ class ErrorCallOracle {
     return {};
   }
 
-  // Whether a fault has fired while ranks connected.
+  // Returns whether a fault has fired that was planned for a construction or a reset.
   bool disturbs_connecting() const {
     const auto& fatal = outcomes_.fatal();
     return std::any_of(fatal.begin(), fatal.end(),
