@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "faults/seeded/seeded.h"
 
@@ -45,6 +46,12 @@ struct Extreme {
     if (!seeded::internal::reach<number>()) return is_min ? std::min(a, b) : std::max(a, b);
     if (a != b) seeded::internal::trigger<number>();
     return is_min ? std::max(a, b) : std::min(a, b);
+  }
+  template <class T>
+  T operator()(std::initializer_list<T> all) const {
+    if (!seeded::internal::reach<number>()) return is_min ? std::min(all) : std::max(all);
+    if (std::min(all) != std::max(all)) seeded::internal::trigger<number>();
+    return is_min ? std::max(all) : std::min(all);
   }
 };
 

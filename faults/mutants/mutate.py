@@ -25,6 +25,7 @@ SPACES = re.compile(r"\s+")
 # What a mutant may evaluate a second time, to see whether it makes a difference: no assignment, and no call but those
 # without arguments, which ask for something by the project's rules of naming.
 IMPURE = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|\w\((?!\))|\bnew\b|co_await")
+ITERATOR = re.compile(r"[\w.>-]*(?:begin|data)\(\)")
 DECLARES = re.compile(r"^\s*(?:const\s+)?[A-Za-z_][\w:<>,\s*&]*[\s*&]\w+\s*(?:=(?!=)|\{)")
 
 
@@ -103,6 +104,8 @@ def mutants_of_expression(path, source, code, start, end, is_condition):
     for at, to, new, what in changed_operators(blank):
         if what == "a sign" and is_text or what == "a comparison" and is_single:
             continue  # texts are not subtracted; a single comparison is negated already
+        if what == "a sign" and ITERATOR.match(blank, to):
+            continue  # two iterators are not added
         mutated = expression[:at] + new + expression[to:]
         yield Mutant(path, start, end, switched(expression, mutated, is_condition),
                      f"{what} ({blank[at:to].strip()} -> {new.strip()})")

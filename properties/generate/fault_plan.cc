@@ -46,7 +46,10 @@ constexpr std::uint32_t kGlooFaultPercent = 25;
 // second.
 constexpr std::uint32_t kResetFaultPercent = 15;
 constexpr std::uint32_t kConnectFaultPercent = 75;  // of the cases over NCCL that can have one
-constexpr std::uint32_t kStoreFaultPercent = 16;    // of the cases in which something may fail
+// Of the cases over NCCL without a fault after which the ranks reset, and of the others.
+constexpr std::uint32_t kConstructionFaultPercent = 25;
+constexpr std::uint32_t kStoreFaultPercent = 16;  // of the cases in which something may fail
+constexpr std::uint32_t kNcclStoreFaultPercent = 40;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
@@ -402,13 +405,18 @@ const Fault* PlanDrawer::any_harmful() {
 // Rank 0 makes the id, and each rank a communicator, which it asks about until it is there.
 void PlanDrawer::draw_connect_fault() {
   const Fault* const first = first_that_resets();
-  if (first == nullptr || program_.world == 1 || !drawable_kinds(options_).has(Kind::kConnectError))
-    return;
+  const bool is_construction = random_.percent(kConstructionFaultPercent) &&
+                               program_.misfit.kind == reference::MisfitKind::kNone;
+  if (first == nullptr && !is_construction) return;
+  if (program_.world == 1 || !drawable_kinds(options_).has(Kind::kConnectError)) return;
   Fault fault;
   fault.kind = Kind::kConnectError;
-  fault.step = first->step + 1;
+  fault.step = is_construction ? 0 : first->step + 1;
   fault.in_reset = true;
   fault.at = random_.below(faults::kConnectCalls);
+  // There is nothing to shrink yet.
+  if (is_construction && connect_call(fault) == faults::ConnectCall::kShrink)
+    fault.at = static_cast<std::uint32_t>(faults::ConnectCall::kInit);
   const bool is_of_first = connect_call(fault) == faults::ConnectCall::kUniqueId;
   fault.rank = is_of_first ? 0 : random_.below(program_.world);
   const bool is_repeated = connect_call(fault) == faults::ConnectCall::kAsyncError;
@@ -517,13 +525,13 @@ void draw_store_faults(Random random, const GenerateOptions& options, Case& valu
                        !value.program.steps.empty();
   if (!is_able || options.faults == Faults::kNone) return;
   if (options.faults == Faults::kSwarm) {
-    if (!random.percent(kStoreFaultPercent)) return;
+    const bool is_nccl = value.program.options.transport == reference::Transport::kNccl;
+    if (!random.percent(is_nccl ? kNcclStoreFaultPercent : kStoreFaultPercent)) return;
     const auto& plan = value.faults.faults;
     const bool is_faulty = std::any_of(plan.begin(), plan.end(), [](const Fault& fault) {
       return !faults::is_benign(fault.kind);
     });
     // A program that is wrong fails, too; and over NCCL a group looks into the store all the time.
-    const bool is_nccl = value.program.options.transport == reference::Transport::kNccl;
     if (!is_faulty && !is_nccl && !(random.percent(30) && fails(value.program))) return;
   }
   PlanDrawer(random, options, value).draw_store_plan();

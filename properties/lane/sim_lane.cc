@@ -16,6 +16,7 @@
 #include "properties/case/hook_error.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
+#include "properties/lane/roster_check.h"
 #include "properties/observe/coordinator.h"
 #include "properties/observe/training.h"
 #include "properties/subject/subject_factory.h"
@@ -77,6 +78,7 @@ struct World {
   simulated::SimNetwork network;
   std::optional<Coordinator> coordinator;
   std::shared_ptr<Store> store;
+  std::shared_ptr<Store> rosters;  // RosterCheck; no faults act on it
   std::vector<std::vector<std::unique_ptr<HostDevice>>> devices;  // by rank
   simulated::GroupOptions group;
   std::optional<simulated::SimNccl> nccl;  // for a case that uses NCCL
@@ -130,7 +132,7 @@ class RankStore final : public Store {
 class SimEnvironment final : public RankEnvironment {
  public:
   SimEnvironment(World& world, const Case& c, std::uint32_t rank)
-      : world_(world), case_(c), rank_(rank) {
+      : world_(world), case_(c), rank_(rank), rosters_(*world.rosters, c.program.world, rank) {
     if (c.program.options.transport != reference::Transport::kHost)
       gpu_ = std::make_unique<simulated::SimDevice>();
     if (world_.nccl) nccl_.emplace(world_.nccl->api(), *gpu_, c.program.key, rank);
@@ -138,6 +140,8 @@ class SimEnvironment final : public RankEnvironment {
 
   std::uint32_t rank() const override { return rank_; }
   Device* gpu() override { return gpu_.get(); }
+
+  const std::string& wrong_roster() const { return rosters_.wrong(); }
 
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
   // destroys the GPU. A GPU with leaked memory remains, because the leaked storages still point to
@@ -234,7 +238,10 @@ class SimEnvironment final : public RankEnvironment {
   bool exited() const override { return world_.network.exited(rank_); }
 
   Resume meet(bool finished, std::uint32_t next_step) override {
-    return world_.coordinator->meet(rank_, finished, next_step);
+    Resume resume = world_.coordinator->meet(rank_, finished, next_step);
+    if (resume.recover && agrees_on_rosters())
+      rosters_.check(resume.roster.generation, resume.roster.members);
+    return resume;
   }
 
   // NCCL's communicators end one by one without an error.
@@ -250,6 +257,9 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
+  // One program in four agrees on its rosters through a store, as real ranks do (F9).
+  bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 0; }
+
   Result<std::shared_ptr<ProcessGroup>> make_group(const std::vector<std::uint32_t>& members,
                                                    std::int64_t number, std::uint32_t generation) {
     if (nccl_) return make_nccl(members, number, generation);
@@ -289,6 +299,7 @@ class SimEnvironment final : public RankEnvironment {
   const std::uint32_t rank_;
   std::unique_ptr<simulated::SimDevice> gpu_;
   std::optional<NcclGroups> nccl_;
+  RosterCheck rosters_;
 };
 
 class SimLane final : public properties::Lane {
@@ -324,6 +335,7 @@ class SimLane final : public properties::Lane {
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
         environment.close_gpu(observation);
+        observation.ranks[rank].wrong_roster = environment.wrong_roster();
         world_->coordinator->leave(rank);
       });
     }
@@ -366,6 +378,7 @@ class SimLane final : public properties::Lane {
     }
     world_->coordinator.emplace(c.program.world);
     world_->store = std::make_shared<HashStore>();
+    world_->rosters = std::make_shared<HashStore>();
     world_->devices.clear();
     world_->devices.resize(c.program.world);
     world_->notes.assign(c.program.world, nullptr);

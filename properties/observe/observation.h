@@ -122,6 +122,8 @@ struct ObservedFlightRecord {
   std::uint32_t generation = 0;
   std::uint32_t group = 0;  // reference::group_of() the rank
   FlightRecord record;
+  // The trace as text, of the same moment; empty if the subject has none, or in most programs.
+  std::string trace = {};
 };
 
 // A call outside of the steps that failed.
@@ -129,6 +131,8 @@ struct FailedCall {
   std::uint32_t step = 0;        // the step that would have come next
   std::uint32_t generation = 0;  // of the group (Roster)
   std::string error = {};        // what it raised, for messages alone
+  // What it raised; lanes whose ranks are processes do not send it.
+  std::optional<Failure> failure = {};
 };
 
 // How often the planted bug under test (faults/seeded) acted; 0 without one.
@@ -163,6 +167,9 @@ struct RankObservation {
   // One record of each generation if Observation::detailed. Otherwise the records of half of the
   // programs, and of a part of the generations in which no call failed.
   std::vector<ObservedFlightRecord> records;
+  // A sentence about the first recovery for which the ranks agreed on another roster than that of
+  // the coordinator (F9); empty if there was none.
+  std::string wrong_roster;
   // A sentence about the first bucket that was sent with padding that is not zero (B3); empty if
   // there was none.
   std::string wrong_padding;

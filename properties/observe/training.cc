@@ -32,6 +32,7 @@ constexpr int kMaxJoinAttempts = 3;
 // Flight records cost time: one program in kTold has them, and one in kToldEnds if all ends well.
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
+constexpr std::uint32_t kToldTraces = 8;  // ... have the trace as text, too
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(platform::now()).count();
@@ -61,6 +62,7 @@ class PassRecorder final : public GradientHook {
   void begin(bool has_times) {
     hooks_.clear();
     launched_.fill(0);
+    has_started_ = false;
     times_.assign(has_times ? program_.parameters.size() : 0, {});
     is_paused_ = false;
   }
@@ -72,6 +74,13 @@ class PassRecorder final : public GradientHook {
     std::lock_guard lock(plain_mutex_);
     launched_[reducer] = std::max(launched_[reducer], static_cast<std::uint32_t>(bucket) + 1);
   }
+  // Call this when a collective of the pass was started: of a bucket, or of the usage map.
+  void note_start() {
+    std::lock_guard lock(plain_mutex_);
+    has_started_ = true;
+  }
+  // Whether one was started in this step. No backward may run.
+  bool has_started() const { return has_started_; }
   const std::vector<ObservedHook>& hooks() const { return hooks_; }
   // By parameter: when its last hook began and ended in this step.
   const std::vector<properties::SeenPassTimes::Hook>& times() const { return times_; }
@@ -110,7 +119,7 @@ class PassRecorder final : public GradientHook {
   const Program& program_;
   StateWatch& watch_;
   platform::Mutex mutex_{"harness.hooks"};
-  // This guards hooks_ and launched_. It is not the platform's mutex, because a schedule must not
+  // This guards hooks_, launched_ and has_started_. It is not the platform's mutex, because a schedule must not
   // depend on it: no thread waits while it holds it.
   std::mutex plain_mutex_;
   // Tells a search over all interleavings that the order of what is recorded matters.
@@ -118,6 +127,7 @@ class PassRecorder final : public GradientHook {
   std::vector<ObservedHook> hooks_;
   std::vector<properties::SeenPassTimes::Hook> times_;  // hooks of one parameter never overlap
   bool is_paused_ = false;
+  bool has_started_ = false;
   std::array<std::uint32_t, reference::kMaxReducers> launched_{};  // by reducer, in this step
 };
 
@@ -262,6 +272,8 @@ class Training {
         if (collective.bucket != kNone) look_at(collective, number(collective));
       };
       const auto after = [this, number](const Collective& collective) {
+        if (collective.bucket != kNone || collective.op == Op::kAllReduceSum)
+          recorder_.note_start();
         if (watch_.is_on() && collective.bucket != kNone)
           watch_.bucket_launched(number(collective), collective.bucket);
       };
@@ -304,7 +316,8 @@ class Training {
         status = enter(std::move(*memberships));
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
-      observation_.failed_joins.push_back({step, generation_, status.to_string()});
+      observation_.failed_joins.push_back(
+          {step, generation_, status.to_string(), status.failure()});
       for (const Membership& each : memberships_) each.group->abort(status);
       Resume resume = environment_.meet(false, step);
       expect_after(resume);
@@ -454,7 +467,7 @@ class Training {
     observed.end_us = now_us();
     if (environment_.exited()) return true;
     if (!observed.status.ok()) {
-      observed.launched = subject_->launched_in_pass();
+      observed.launched = has_launched();
       observed.poisoned = subject_->poisoned();
       note_account();
       if (environment_.detailed()) subject_->take_trace(observed.collectives);
@@ -467,6 +480,14 @@ class Training {
     return !observed.status.ok() || peers_fail;
   }
 
+  // Whether the rank has started a collective of the pass. Ranks that join also start others (S2),
+  // and the pass of one of several reducers may be over.
+  bool has_launched() const {
+    const bool is_seen =
+        subject_->names_buckets() && !joins() && reference::reducer_count(program_) == 1;
+    return is_seen ? recorder_.has_started() : subject_->launched_in_pass();
+  }
+
   bool tells(std::uint32_t one_in) const {
     return environment_.detailed() || program_.key % one_in == 0;
   }
@@ -477,8 +498,10 @@ class Training {
     auto& records = observation_.records;
     if (!records.empty() && records.back().generation == generation_) return;
     const std::uint32_t group = reference::group_of(program_, environment_.rank());
-    if (std::optional<FlightRecord> record = subject_->flight_record())
-      records.push_back({generation_, group, std::move(*record)});
+    std::optional<FlightRecord> record = subject_->flight_record();
+    if (!record) return;
+    records.push_back({generation_, group, std::move(*record)});
+    if (tells(kToldTraces)) records.back().trace = subject_->trace_text();
   }
 
   // Called when nothing runs any more: records the state of this rank's current step.

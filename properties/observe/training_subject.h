@@ -78,6 +78,8 @@ class TrainingSubject {
   }
   // Returns the rank's flight record (T1), if the subject has one.
   virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
+  // Returns the trace of the reducer whose flight record that is, as text, if the subject has one.
+  virtual std::string trace_text() const { return {}; }
   // The next two are called on the thread that starts the collective, just before it starts.
   // reducer_of() returns which of the reducers that share a group starts it. wrong_padding() says
   // what is wrong with the padding of the bucket that it sends (B3), or returns an empty text.

@@ -110,18 +110,65 @@ class DiagnosisOracle {
       if (here.sequence != before.sequence + 1) return "tells its collectives with a gap";
       if (here.pass < before.pass) return "goes back to an earlier pass";
     }
+    if (record.reducer_id != diagnosis_.records.front().reducer_id)
+      return "tells another number of its reducer than others";
+    const bool is_empty = record.collectives.empty();
+    if (!is_empty && record.next_sequence != record.collectives.back().sequence + 1)
+      return fmt::format("records #{} as the next one", record.next_sequence);
     const ObservedStep* const last = last_step(seen(record));
     if (last == nullptr || may_be_renewed(*last)) return "";
     for (const ObservedStep& step : seen(record).steps) {
       if (!step.status.ok() || !is_of_generation(step)) continue;
       if (step.step < first_step(last->step)) continue;  // steps of other reducers
-      std::string lie = judge_step(record, step);
+      std::string lie = judge_step(record, step, last->step);
       if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
     }
     return "";
   }
 
-  std::string judge_step(const FlightRecord& record, const ObservedStep& step) const {
+  static RecordedCollective::What what_of(ObservedCollective::Op op) {
+    using What = RecordedCollective::What;
+    switch (op) {
+      case ObservedCollective::Op::kAllReduceUsage:
+        return What::kUsageMap;
+      case ObservedCollective::Op::kBroadcastOrder:
+        return What::kOrder;
+      case ObservedCollective::Op::kBroadcastBuffers:
+        return What::kState;
+      case ObservedCollective::Op::kAnnounce:
+        return What::kJoin;
+      default:
+        return What::kBucket;
+    }
+  }
+  static const char* operation_of(ObservedCollective::Op op) {
+    switch (op) {
+      case ObservedCollective::Op::kBroadcastOrder:
+      case ObservedCollective::Op::kBroadcastBuffers:
+        return "broadcast";
+      case ObservedCollective::Op::kGatherSparse:
+        return "all_gather";
+      default:
+        return "all_reduce";
+    }
+  }
+
+  // A bucket has its parameters as long as the layout is the one that it belongs to.
+  bool has_parameters(const RecordedCollective& told, std::uint32_t step,
+                      std::uint32_t last) const {
+    if (told.what != RecordedCollective::What::kBucket) return told.parameters.empty();
+    const bool is_old = share_.steps[step].layout != share_.steps[last].layout;
+    if (told.parameters.empty()) return is_old;
+    const auto& buckets = reference::buckets_of(share_, share_.steps[step]);
+    const auto index = static_cast<std::size_t>(told.bucket);
+    if (told.bucket < 0 || index >= buckets.size()) return false;
+    lockstep::Names names;
+    for (const std::uint32_t p : buckets[index].parameters) names.add(fmt::format("p{}", p));
+    return told.parameters == names;
+  }
+
+  std::string judge_step(const FlightRecord& record, const ObservedStep& step,
+                         std::uint32_t last) const {
     for (const ObservedCollective& own : step.collectives) {
       if (own.reducer != 0) continue;
       const RecordedCollective* const told = record.find(own.sequence);
@@ -139,7 +186,9 @@ class DiagnosisOracle {
       const std::uint64_t unit = is_sparse ? size_of(told->dtype) : 1;
       const bool is_same = told->bucket == own.bucket && told->dtype == own.dtype &&
                            static_cast<std::uint64_t>(told->count) * unit == own.count;
-      if (!is_same) return lies("was another collective");
+      if (!is_same || told->what != what_of(own.op) || told->op != operation_of(own.op))
+        return lies("was another collective");
+      if (!has_parameters(*told, step.step, last)) return lies("has other parameters");
       const bool is_then = told->launched_us == static_cast<std::int64_t>(own.launched_us) &&
                            told->completed_us == static_cast<std::int64_t>(own.completed_us);
       if (!is_then)
@@ -197,11 +246,25 @@ class DiagnosisOracle {
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
       return "does not record the failure that it had: " + last->status.to_string();
+    if (std::string lie = judge_failure(record, last->status.failure()); !lie.empty()) return lie;
     if (record.pass != number)
       return fmt::format("failed in pass {}, and records pass {}", number, record.pass);
     if (std::string lie = judge_progress(record, *last); !lie.empty()) return lie;
     return record.next_bucket == kNone || !knows_layout(last->step) ? ""
                                                                     : judge_missing(record, *last);
+  }
+
+  // A failure of the group in a bucket says to which reducer the bucket belongs.
+  static std::string judge_failure(const FlightRecord& record, const Failure& raised) {
+    if (record.failure->detail != raised.detail || record.failure->bucket != raised.bucket ||
+        record.failure->sequence != raised.sequence)
+      return "records another failure than the one that was raised: " + raised.to_string();
+    const bool is_of_bucket = !kOwnErrors.has(raised.code) && !raised.collective.empty() &&
+                              raised.bucket != kNone && raised.code != Code::kAborted;
+    const bool is_own = raised.reducer_id == record.reducer_id;
+    if (is_own || (raised.reducer_id == kNone && !is_of_bucket)) return "";
+    return fmt::format("is that of reducer {}, and the failure says {}", record.reducer_id,
+                       raised.reducer_id);
   }
 
   // A backward of the pass had begun where one of its calls failed, and the buckets before the next
@@ -445,8 +508,66 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
   return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis, counts).judge();
 }
 
+namespace {
+
+// The line of the trace for a collective of the flight record (T1).
+std::string line_of(const RecordedCollective& told) {
+  const auto what = [&]() -> std::string {
+    switch (told.what) {
+      case RecordedCollective::What::kUsageMap:
+        return "usage map";
+      case RecordedCollective::What::kOrder:
+        return "order of buckets";
+      case RecordedCollective::What::kState:
+        return "values and buffers";
+      case RecordedCollective::What::kJoin:
+        return "who trains";
+      case RecordedCollective::What::kBucket:
+        break;
+    }
+    if (told.parameters.empty()) return fmt::format("bucket {} of an earlier layout", told.bucket);
+    return fmt::format("bucket {} ({})", told.bucket, fmt::join(told.parameters.first, " "));
+  };
+  const auto state = [&] {
+    switch (told.state) {
+      case RecordedCollective::State::kInFlight:
+        return "launched";
+      case RecordedCollective::State::kCompleted:
+        return "completed";
+      case RecordedCollective::State::kFailed:
+        break;
+    }
+    return "failed";
+  };
+  return fmt::format("#{} pass {} {} {} {} x {}, {}\n", told.sequence, told.pass, told.op, what(),
+                     told.count, lockstep::name_of(told.dtype), state());
+}
+
+// The trace as text has the same collectives as the flight record of the same moment.
+Verdict judge_trace_texts(const Observation& observation) {
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    for (const ObservedFlightRecord& each : observation.ranks[rank].records) {
+      const auto& collectives = each.record.collectives;
+      const bool is_long = std::any_of(
+          collectives.begin(), collectives.end(),
+          [](const RecordedCollective& told) { return told.parameters.count > lockstep::Names::kKept; });
+      if (each.trace.empty() || is_long) continue;
+      std::string expected;
+      for (const RecordedCollective& told : collectives) expected += line_of(told);
+      if (each.trace != expected)
+        return {Failing::kWrongError, "diagnosis",
+                fmt::format("rank {}: the trace reads\n{}and its collectives are\n{}", rank,
+                            each.trace, expected)};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, UnspecifiedCounts& counts) {
+  if (Verdict verdict = judge_trace_texts(observation); !verdict.ok()) return verdict;
   for (std::uint32_t generation = 0; generation <= observation.recoveries.size(); ++generation) {
     for (std::uint32_t group = 0; group < reference::group_count(c.program); ++group) {
       std::vector<FlightRecord> records = observation.flight_records_of(generation, group);

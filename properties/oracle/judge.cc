@@ -52,6 +52,14 @@ Verdict judge_leaks(const Observation& observation) {
   return {};
 }
 
+// Who recovers is what the ranks agree on through the store (F9).
+Verdict judge_rosters(const Observation& observation) {
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank)
+    if (const std::string& what = observation.ranks[rank].wrong_roster; !what.empty())
+      return {Failing::kWrongError, "roster", fmt::format("rank {}: {}", rank, what)};
+  return {};
+}
+
 namespace {
 
 ObservedCollective::Op observed_as(reference::ExpectedCollective::Op op) {
@@ -328,11 +336,16 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
   if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_rosters(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
   Verdict errors = profile.judges_calls_alone()
                        ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);
   if (!errors.ok()) return errors;
+  if (!profile.judges_calls_alone()) {
+    if (Verdict v = judge_texts(c, expectation, observation); !v.ok()) return v;
+    if (Verdict v = judge_attempts(c, observation); !v.ok()) return v;
+  }
   UnspecifiedCounts& counts = errors.unspecified;
   if (Verdict v = judge_gradients(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_rebuild(c, expectation, observation, counts); !verdict.ok())

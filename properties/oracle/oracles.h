@@ -15,6 +15,11 @@ Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
 Verdict judge_error_calls(const Case& c, const torch_model::Policies& policies,
                           const reference::Expectation& expectation,
                           const Observation& observation);
+// Judges the texts of the errors of steps (F2).
+Verdict judge_texts(const Case& c, const reference::Expectation& expectation,
+                    const Observation& observation);
+// Judges the errors of constructions and resets that a later attempt made good.
+Verdict judge_attempts(const Case& c, const Observation& observation);
 // Those with `counts` add what they cannot judge.
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, UnspecifiedCounts& counts);
@@ -46,6 +51,7 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);
 std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e);
 Verdict judge_races(const Observation& observation);
+Verdict judge_rosters(const Observation& observation);
 Verdict judge_refusals(const Case& c, const Observation& observation);
 Verdict judge_leaks(const Observation& observation);
 

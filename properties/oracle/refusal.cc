@@ -79,11 +79,25 @@ class RefusalOracle {
     const bool is_right = odd_one_ == 0 ? failure.rank > 0 : failure.rank == odd_one_;
     if (!is_right || failure.suspect != failure.rank)
       return wrong(fmt::format("the error must name rank {}: {}", odd_one_, failure.to_string()));
-    for (const int rank : {0, static_cast<int>(failure.rank)})
-      if (failure.detail.find(fmt::format("rank {} has ", rank)) == std::string::npos)
-        return wrong(
-            fmt::format("the error must say what rank {} has: {}", rank, failure.to_string()));
+    const std::string first = what_has(0, failure.detail);
+    const std::string other = what_has(failure.rank, failure.detail);
+    if (first.empty() || other.empty())
+      return wrong(fmt::format("the error must say what ranks 0 and {} have: {}", failure.rank,
+                               failure.to_string()));
+    if (first == other)
+      return wrong("the error must say where the ranks differ: " + failure.to_string());
     return {};
+  }
+
+  // "rank 0 has 'one line', rank 2 has nothing more": what the text says of the rank.
+  static std::string what_has(int rank, const std::string& detail) {
+    const std::string begin = fmt::format("rank {} has ", rank);
+    const std::size_t at = detail.find(begin);
+    if (at == std::string::npos) return {};
+    const std::size_t from = at + begin.size();
+    const bool is_quoted = from < detail.size() && detail[from] == '\'';
+    const std::size_t end = detail.find(is_quoted ? "'" : ",", from + 1);
+    return detail.substr(from, end == std::string::npos ? end : end - from);
   }
 
   // The rank that refuses has its own error, and the others have that with its number. If every

@@ -141,6 +141,12 @@ class ProductionSubject final : public TrainingSubject {
     return users_.front().parallel->flight_record();
   }
 
+  std::string trace_text() const override {
+    if (users_.empty()) return {};
+    const Reducer& reducer = users_.front().parallel->reducer();
+    return reducer.trace().to_string(reducer.layout(), reducer.parameter_infos());
+  }
+
   std::uint32_t reducer_of(const Collective& collective) const override {
     for (std::uint32_t r = 0; r < users_.size(); ++r)
       if (users_[r].reducer_id == collective.reducer_id) return r;
@@ -309,12 +315,28 @@ class ProductionSubject final : public TrainingSubject {
     options.hook = hook_of(parameters, program, engine, environment);
     options.failure_grace = environment.failure_grace();
     if (!pinned_layout_.empty() || program.options.pinned != 0) {
-      Result<Layout> layout = load_layout(
-          pinned_layout_.empty() ? save(drawn_layout(parameters, program)) : pinned_layout_);
+      const std::string text =
+          pinned_layout_.empty() ? save(drawn_layout(parameters, program)) : pinned_layout_;
+      Result<Layout> layout = load_layout(text);
       if (!layout) return failed(layout.error());
+      if (load_layout(with_another_digit(text, program.key)))
+        return failed(
+            Status(Code::kInternal, "a layout was loaded of which a number had been changed"));
       options.pinned_layout = std::move(*layout);
     }
     return options;
+  }
+
+  // Changes one number of the buckets of a saved layout (B3).
+  static std::string with_another_digit(std::string text, std::uint32_t which) {
+    std::vector<std::size_t> digits;
+    const std::size_t end = text.rfind("\nhash ");
+    for (std::size_t i = text.find("\nbucket "); i < end; ++i)
+      if (text[i] >= '0' && text[i] <= '9') digits.push_back(i);
+    if (digits.empty()) return {};
+    char& digit = text[digits[which % digits.size()]];
+    digit = digit == '9' ? '1' : static_cast<char>(digit + 1);
+    return text;
   }
 
   // Returns the parameters of the first replica (P15).

@@ -1,0 +1,64 @@
+#include "properties/lane/roster_check.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reducer/comm/roster.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+constexpr platform::Duration kPatience = std::chrono::minutes(1);
+
+std::string name_of(std::uint32_t rank) { return "rank " + std::to_string(rank); }
+
+int place_of(const std::string& name, const std::vector<std::string>& members) {
+  const auto found = std::find(members.begin(), members.end(), name);
+  return found == members.end() ? kNone : static_cast<int>(found - members.begin());
+}
+
+// Returns what is wrong with a roster, or an empty text.
+std::string flaw_of(const Result<Roster>& next, std::uint32_t generation,
+                    const std::vector<std::string>& wanted, const std::string& name) {
+  if (!next) return next.error().to_string();
+  if (next->generation != std::int64_t{generation})
+    return "it is of generation " + std::to_string(next->generation);
+  if (next->members != wanted) return "it has other members than those that recover";
+  if (next->stayed != next->size()) return "it does not say that all members stay";
+  if (next->rank != place_of(name, wanted)) return "it gives this rank another number";
+  return {};
+}
+
+}  // namespace
+
+RosterCheck::RosterCheck(Store& store, std::uint32_t world, std::uint32_t rank)
+    : store_(store), rank_(rank) {
+  for (std::uint32_t each = 0; each < world; ++each) members_.push_back(name_of(each));
+}
+
+void RosterCheck::check(std::uint32_t generation, const std::vector<std::uint32_t>& members) {
+  Roster last;
+  last.generation = generation_ == kNone ? std::int64_t{generation} - 1 : generation_;
+  last.members = members_;
+  last.stayed = last.size();
+  last.rank = place_of(name_of(rank_), members_);
+  RosterOptions options;
+  options.name = name_of(rank_);
+  options.fewest = options.most = static_cast<int>(members.size());
+  options.patience = kPatience;
+  const platform::Duration begun = platform::now();
+  Result<Roster> next = agree_on_roster(store_, last, options, platform::Deadline::never());
+  std::vector<std::string> wanted;
+  for (const std::uint32_t member : members) wanted.push_back(name_of(member));
+  std::string flaw = flaw_of(next, generation, wanted, options.name);
+  if (flaw.empty() && platform::now() - begun >= kPatience)
+    flaw = "a rank waited for others, although all of them were there";
+  if (!flaw.empty() && wrong_.empty())
+    wrong_ = "the roster of generation " + std::to_string(generation) + ": " + flaw;
+  generation_ = generation;
+  members_ = std::move(wanted);
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+// The oracle on constructions and resets that failed because of a fault, and that a later attempt
+// made good: what each rank was told (F2).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "properties/oracle/fault_reach.h"
+#include "properties/oracle/oracles.h"
+
+namespace lockstep::properties {
+namespace {
+
+class AttemptOracle {
+ public:
+  AttemptOracle(const Case& c, const Observation& observation)
+      : case_(c), observation_(observation), fatal_(fatal_faults(c, observation)) {}
+
+  // Returns what is wrong, or an empty text.
+  std::string judge(std::uint32_t rank, const FailedCall& attempt) const {
+    const Failure& failure = *attempt.failure;
+    const std::vector<std::uint32_t> members = members_of(rank, attempt.generation);
+    if (failure.detail.empty()) return "says nothing";
+    if (failure.code == Code::kInternal || failure.code == Code::kPoisoned)
+      return "is none of a construction or reset";
+    if (failure.reported_by != number_of(rank, members))
+      return fmt::format("names rank {} as the one that reports it", failure.reported_by);
+    const std::optional<std::uint32_t> culprit = culprit_of(attempt);
+    if (!culprit) return "";
+    const int number = number_of(*culprit, members);
+    if (failure.rank == number || failure.suspect == number) return "";
+    return fmt::format("does not name rank {}", number);
+  }
+
+ private:
+  std::vector<std::uint32_t> members_of(std::uint32_t rank, std::uint32_t generation) const {
+    std::vector<std::uint32_t> members;
+    for (std::uint32_t each = 0; generation == 0 && each < case_.program.world; ++each)
+      members.push_back(each);
+    if (generation > 0) members = observation_.recoveries[generation - 1].survivors;
+    const std::uint32_t group = reference::group_of(case_.program, rank);
+    std::erase_if(members, [&](std::uint32_t each) {
+      return reference::group_of(case_.program, each) != group;
+    });
+    return members;
+  }
+  static int number_of(std::uint32_t rank, const std::vector<std::uint32_t>& members) {
+    const auto found = std::find(members.begin(), members.end(), rank);
+    return found == members.end() ? kNone : static_cast<int>(found - members.begin());
+  }
+
+  // The rank with the one call that failed while the ranks connected, if nothing else can have
+  // ended the attempt: the other faults came before it.
+  std::optional<std::uint32_t> culprit_of(const FailedCall& attempt) const {
+    if (!broken_stores(case_, observation_).empty()) return std::nullopt;
+    std::optional<std::uint32_t> culprit;
+    for (const faults::Fault& fault : fatal_) {
+      if (fault.step < attempt.step) continue;
+      const bool is_it = fault.kind == faults::Kind::kConnectError && fault.in_reset &&
+                         fault.step == attempt.step && !culprit;
+      if (!is_it) return std::nullopt;
+      culprit = fault.rank;
+    }
+    return culprit;
+  }
+
+  const Case& case_;
+  const Observation& observation_;
+  const std::vector<faults::Fault> fatal_;
+};
+
+}  // namespace
+
+Verdict judge_attempts(const Case& c, const Observation& observation) {
+  const AttemptOracle oracle(c, observation);
+  for (std::uint32_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    for (const FailedCall& attempt : observation.ranks[rank].failed_joins) {
+      if (!attempt.failure || observation.ranks[rank].exited) continue;
+      const std::string wrong = oracle.judge(rank, attempt);
+      if (!wrong.empty())
+        return {Failing::kWrongError, "reuse",
+                fmt::format("rank {}: the error of an attempt before step {} {}: {}", rank,
+                            attempt.step, wrong, attempt.error)};
+    }
+  }
+  return {};
+}
+
+}  // namespace lockstep::properties

@@ -1,0 +1,148 @@
+// The oracle on the texts of errors (F2): a person who reads one must learn from it what happened,
+// and must not be misled. It judges what the contract, the program and the faults decide: which of
+// two texts fits, and which ranks, passes and collectives a text is about.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "properties/oracle/fault_reach.h"
+#include "properties/oracle/oracles.h"
+#include "reducer/diagnosis/diagnosis.h"
+#include "reference/outcome.h"
+
+namespace lockstep::properties {
+namespace {
+
+bool says(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
+// The text of an error in one step of one rank.
+class TextOracle {
+ public:
+  TextOracle(const Case& c, const reference::Expectation& expectation,
+             const Observation& observation)
+      : case_(c),
+        expectation_(expectation),
+        observation_(observation),
+        fatal_(fatal_faults(c, observation)),
+        is_static_(c.program.options.mode == reference::Mode::kStatic) {}
+
+  // Returns what is wrong, or an empty text.
+  std::string judge(std::size_t rank, const ObservedStep& step) const {
+    const Failure& failure = step.status.failure();
+    if (failure.detail.empty()) return "says nothing";
+    if (std::any_of(failure.later.begin(), failure.later.end(),
+                    [](const std::string& line) { return line.empty(); }))
+      return "has an empty line of what followed";
+    switch (failure.code) {
+      case Code::kSecondBackward:
+        return judge_second_backward(rank, step);
+      case Code::kIncomplete:
+        return judge_mode(failure);
+      case Code::kReadyTwice:
+        return judge_ready_twice(failure);
+      case Code::kUnevenInputs:
+        return judge_inputs(rank, step.step, failure);
+      case Code::kMismatch:
+        return judge_mismatch(failure);
+      case Code::kCorrupted:
+        return judge_change(failure);
+      default:
+        return "";
+    }
+  }
+
+ private:
+  // Whether the pass was reduced, or given up.
+  std::string judge_second_backward(std::size_t rank, const ObservedStep& step) const {
+    const auto& expected = expectation_.steps[step.step].ranks[rank];
+    const bool is_second = expected.outcome == reference::Outcome::kOwnError &&
+                           expected.error == reference::Error::kSecondBackward;
+    if (!is_second || says(step.status.failure().detail, "reduced already")) return "";
+    return "does not say that the gradients were reduced already";
+  }
+
+  std::string judge_mode(const Failure& failure) const {
+    if (says(failure.detail, "with static_graph on") == is_static_) return "";
+    return is_static_ ? "does not say what static_graph asks for"
+                      : "speaks of static_graph, which is off";
+  }
+
+  std::string judge_ready_twice(const Failure& failure) const {
+    const bool is_own = failure.rank == failure.reported_by;
+    if (is_own && !says(failure.detail, fmt::format("pass {}", failure.pass)))
+      return fmt::format("does not say that it is about pass {}", failure.pass);
+    return says(failure.detail, "a local backward") ? "" : judge_mode(failure);
+  }
+
+  // The ranks that have inputs in the step, and those that have none (S2).
+  std::string judge_inputs(std::size_t rank, std::uint32_t step, const Failure& failure) const {
+    if (!failure.definite) return "";
+    std::vector<int> out;
+    std::vector<int> in;
+    int number = 0;
+    for (std::size_t r = 0; r < observation_.ranks.size(); ++r) {
+      if (!expectation_.steps[step].ranks[r].present ||
+          !reference::are_peers(case_.program, r, rank))
+        continue;
+      const bool trains = reference::has_input(case_.program, static_cast<std::uint32_t>(r), step);
+      (trains ? in : out).push_back(number++);
+    }
+    const std::string words =
+        fmt::format("out of inputs: {}, not yet: {}", rank_list(out), rank_list(in));
+    return says(failure.detail, words) ? "" : fmt::format("does not say \"{}\"", words);
+  }
+
+  // "rank 0 entered one collective; rank 1 entered another one".
+  static std::string judge_mismatch(const Failure& failure) {
+    constexpr std::string_view kEntered = " entered ";
+    const std::string& text = failure.detail;
+    const std::size_t first = text.find(kEntered);
+    const std::size_t end = text.find("; rank ", first == std::string::npos ? 0 : first);
+    const std::size_t second = text.find(kEntered, end == std::string::npos ? text.size() : end);
+    if (first == std::string::npos || second == std::string::npos) return "";
+    const std::size_t begin = first + kEntered.size();
+    if (text.substr(begin, end - begin) != text.substr(second + kEntered.size())) return "";
+    return "says that two ranks entered one and the same collective";
+  }
+
+  // What is wrong with what arrived. A frame that took the place of another one is whole.
+  std::string judge_change(const Failure& failure) const {
+    if (fatal_.size() != 1 || case_.faults.faults.size() != 1) return "";
+    const bool is_swap = fatal_[0].kind == faults::Kind::kPayloadSwap;
+    const bool is_stale = fatal_[0].kind == faults::Kind::kPayloadStale;
+    const bool is_whole = says(failure.detail, "it got what rank ");
+    if (is_swap && !is_whole) return "does not say whose message arrived in place of the right one";
+    if (!is_swap && !is_stale && is_whole) return "takes a damaged message for another one";
+    return "";
+  }
+
+  const Case& case_;
+  const reference::Expectation& expectation_;
+  const Observation& observation_;
+  const std::vector<faults::Fault> fatal_;
+  const bool is_static_;
+};
+
+}  // namespace
+
+Verdict judge_texts(const Case& c, const reference::Expectation& expectation,
+                    const Observation& observation) {
+  if (!observation.attaches) return {};  // errors of other subjects have no text
+  const TextOracle oracle(c, expectation, observation);
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    for (const ObservedStep& step : observation.ranks[rank].steps) {
+      if (step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
+      const std::string wrong = oracle.judge(rank, step);
+      if (!wrong.empty())
+        return {Failing::kWrongError, "text",
+                fmt::format("rank {}, step {}: the error {}: {}", rank, step.step, wrong,
+                            step.status.to_string())};
+    }
+  }
+  return {};
+}
+
+}  // namespace lockstep::properties
