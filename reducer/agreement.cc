@@ -204,7 +204,7 @@ Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
     return status;
   }
   for (int r = 0; r < first.size(); ++r) {
-    Number number;
+    Number number{};
     std::memcpy(number.data(), of_first.data() + static_cast<std::size_t>(r) * sizeof number,
                 sizeof number);
     if (number == Number{})

@@ -23,7 +23,8 @@ bool NcclGroups::can_shrink(const Last& last, const Place& place) {
   });
 }
 
-Result<std::shared_ptr<ProcessGroup>> NcclGroups::make(const Place& place, NcclOptions options) {
+Result<std::shared_ptr<NcclProcessGroup>> NcclGroups::make(const Place& place,
+                                                           NcclOptions options) {
   options.keeps_for_shrink = keeps_;
   // Even if this group fails, the next one is not created from an older one.
   const Last last = std::exchange(last_[place.series], {});
@@ -50,7 +51,7 @@ Result<std::shared_ptr<ProcessGroup>> NcclGroups::make(const Place& place, NcclO
   const Result<bool> is_told =
       place.store->set(key_of(options.name, static_cast<std::size_t>(place.rank)), "made");
   if (!is_told) return failed(is_told.error());
-  return std::shared_ptr<ProcessGroup>(kept.group);
+  return kept.group;
 }
 
 Status NcclGroups::scale_down(NcclOptions options) {

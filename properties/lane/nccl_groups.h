@@ -44,7 +44,7 @@ class NcclGroups {
     std::shared_ptr<Store> store;
   };
   // make() sets the options' keeps_for_shrink.
-  Result<std::shared_ptr<ProcessGroup>> make(const Place& place, NcclOptions options);
+  Result<std::shared_ptr<NcclProcessGroup>> make(const Place& place, NcclOptions options);
 
   // Creates the smaller groups of a program that scales down, and runs an all-reduce in each. The
   // ranks that leave have ended their last step, or are in it.

@@ -17,6 +17,7 @@
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
 #include "properties/lane/roster_check.h"
+#include "properties/lane/wrong_calls.h"
 #include "properties/observe/coordinator.h"
 #include "properties/observe/training.h"
 #include "properties/subject/subject_factory.h"
@@ -141,7 +142,9 @@ class SimEnvironment final : public RankEnvironment {
   std::uint32_t rank() const override { return rank_; }
   Device* gpu() override { return gpu_.get(); }
 
-  const std::string& wrong_roster() const { return rosters_.wrong(); }
+  const std::string& wrong_answer() const {
+    return wrong_answer_.empty() ? rosters_.wrong() : wrong_answer_;
+  }
 
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
   // destroys the GPU. A GPU with leaked memory remains, because the leaked storages still point to
@@ -289,9 +292,13 @@ class SimEnvironment final : public RankEnvironment {
     const auto here = std::find(members.begin(), members.end(), rank_);
     NcclOptions options = nccl_options();
     options.name = "nccl" + std::to_string(number * kGenerations + generation);
-    return nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
-                        std::make_shared<RankStore>(world_.store, world_.network, rank_)},
-                       options);
+    auto made = nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
+                             std::make_shared<RankStore>(world_.store, world_.network, rank_)},
+                            options);
+    const bool asks = (case_.program.key >> 14 & 3) == 0;
+    if (made && asks && wrong_answer_.empty())
+      wrong_answer_ = wrongly_answered(world_.nccl->api(), *gpu_, **made);
+    return made;
   }
 
   World& world_;
@@ -300,6 +307,7 @@ class SimEnvironment final : public RankEnvironment {
   std::unique_ptr<simulated::SimDevice> gpu_;
   std::optional<NcclGroups> nccl_;
   RosterCheck rosters_;
+  std::string wrong_answer_;
 };
 
 class SimLane final : public properties::Lane {
@@ -335,7 +343,7 @@ class SimLane final : public properties::Lane {
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
         environment.close_gpu(observation);
-        observation.ranks[rank].wrong_roster = environment.wrong_roster();
+        observation.ranks[rank].wrong_answer = environment.wrong_answer();
         world_->coordinator->leave(rank);
       });
     }

@@ -167,9 +167,9 @@ struct RankObservation {
   // One record of each generation if Observation::detailed. Otherwise the records of half of the
   // programs, and of a part of the generations in which no call failed.
   std::vector<ObservedFlightRecord> records;
-  // A sentence about the first recovery for which the ranks agreed on another roster than that of
-  // the coordinator (F9); empty if there was none.
-  std::string wrong_roster;
+  // sim lane: a sentence about the first question of the lane that was answered wrongly: who
+  // recovers (F9), and what a group must refuse; empty if there was none.
+  std::string wrong_answer;
   // A sentence about the first bucket that was sent with padding that is not zero (B3); empty if
   // there was none.
   std::string wrong_padding;

@@ -119,8 +119,8 @@ class PassRecorder final : public GradientHook {
   const Program& program_;
   StateWatch& watch_;
   platform::Mutex mutex_{"harness.hooks"};
-  // This guards hooks_, launched_ and has_started_. It is not the platform's mutex, because a schedule must not
-  // depend on it: no thread waits while it holds it.
+  // This guards hooks_, launched_ and has_started_. It is not the platform's mutex, because a
+  // schedule must not depend on it: no thread waits while it holds it.
   std::mutex plain_mutex_;
   // Tells a search over all interleavings that the order of what is recorded matters.
   platform::Atomic<std::uint32_t> changes_{0};

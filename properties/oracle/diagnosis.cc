@@ -548,9 +548,10 @@ Verdict judge_trace_texts(const Observation& observation) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedFlightRecord& each : observation.ranks[rank].records) {
       const auto& collectives = each.record.collectives;
-      const bool is_long = std::any_of(
-          collectives.begin(), collectives.end(),
-          [](const RecordedCollective& told) { return told.parameters.count > lockstep::Names::kKept; });
+      const bool is_long =
+          std::any_of(collectives.begin(), collectives.end(), [](const RecordedCollective& told) {
+            return told.parameters.count > lockstep::Names::kKept;
+          });
       if (each.trace.empty() || is_long) continue;
       std::string expected;
       for (const RecordedCollective& told : collectives) expected += line_of(told);

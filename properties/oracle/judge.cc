@@ -52,11 +52,10 @@ Verdict judge_leaks(const Observation& observation) {
   return {};
 }
 
-// Who recovers is what the ranks agree on through the store (F9).
-Verdict judge_rosters(const Observation& observation) {
+Verdict judge_answers(const Observation& observation) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank)
-    if (const std::string& what = observation.ranks[rank].wrong_roster; !what.empty())
-      return {Failing::kWrongError, "roster", fmt::format("rank {}: {}", rank, what)};
+    if (const std::string& what = observation.ranks[rank].wrong_answer; !what.empty())
+      return {Failing::kWrongError, "answer", fmt::format("rank {}: {}", rank, what)};
   return {};
 }
 
@@ -336,7 +335,7 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
   if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_rosters(observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_answers(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
   Verdict errors = profile.judges_calls_alone()
                        ? judge_error_calls(c, profile.policies, expectation, observation)

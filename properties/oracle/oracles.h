@@ -51,7 +51,8 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
 std::string show_word(const reference::Parameter& parameter, std::uint64_t bits, std::uint64_t e);
 std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e);
 Verdict judge_races(const Observation& observation);
-Verdict judge_rosters(const Observation& observation);
+// Judges what the lane asked besides: who recovers (F9), and calls that a group must refuse.
+Verdict judge_answers(const Observation& observation);
 Verdict judge_refusals(const Case& c, const Observation& observation);
 Verdict judge_leaks(const Observation& observation);
 

@@ -1,0 +1,174 @@
+#include "properties/lane/wrong_calls.h"
+
+#include <limits>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "faults/sim/device/sim_device.h"
+#include "reducer/comm/store.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+constexpr platform::Duration kYear = std::chrono::hours(24 * 365);
+constexpr platform::Duration kTick{1};
+
+class WrongCalls {
+ public:
+  WrongCalls(const NcclApi& api, Device& gpu, NcclProcessGroup& group)
+      : api_(api), gpu_(gpu), group_(group), store_(std::make_shared<HashStore>()) {}
+
+  std::string run() {
+    try_collectives();
+    try_places();
+    try_times();
+    try_smaller_groups();
+    return wrong_;
+  }
+
+ private:
+  void expect(const char* call, const Status& status, const std::string& words) {
+    const bool is_right = status.code() == Code::kInvalidArgument &&
+                          status.failure().detail.find(words) != std::string::npos;
+    if (is_right || !wrong_.empty()) return;
+    wrong_ = std::string(call) + " had to be refused with a text that has '" + words +
+             "': " + status.to_string();
+  }
+
+  // ---- Collectives ----
+
+  void refuse(const Collective& collective, const char* words) {
+    Work work;
+    const Status status = group_.start(collective, work);
+    expect("a collective", status, words);
+    if (!work.done() && wrong_.empty()) wrong_ = "a collective that was refused is in flight";
+    if (status.ok()) (void)work.wait(platform::Deadline::never());
+  }
+
+  void try_collectives() {
+    const int size = group_.size();
+    Collective sum;
+    sum.count = 1;
+    sum.data = bytes_;
+    const auto with = [](Collective collective, const auto& change) {
+      change(collective);
+      return collective;
+    };
+    refuse(with(sum, [](auto& c) { c.dtype = DType::kByte; }), "cannot sum");
+    refuse(with(sum, [](auto& c) { c.factor = 0.5; }), "cannot scale");
+    refuse(with(sum, [](auto& c) { c.data = nullptr; }), "no data");
+    refuse(with(sum, [&](auto& c) { c.device = &other_gpu_; }), "not the group's");
+    // A sum of no elements may have no data.
+    refuse(with(sum,
+                [&](auto& c) {
+                  c.count = 0;
+                  c.data = nullptr;
+                  c.device = &other_gpu_;
+                }),
+           "not the group's");
+    const auto most = std::uint64_t{std::numeric_limits<std::int64_t>::max()} / sizeof(float) /
+                      static_cast<std::uint64_t>(size) / 4;
+    const auto of_count = [&](std::uint64_t count) {
+      return with(sum, [&](auto& c) {
+        c.count = count;
+        c.data = nullptr;
+      });
+    };
+    refuse(of_count(most), "no data");
+    refuse(of_count(most + 1), "beyond what memory can hold");
+    Collective broadcast = sum;
+    broadcast.op = Op::kBroadcast;
+    broadcast.data = nullptr;
+    for (const auto& [root, words] :
+         {std::pair(-1, "root"), {0, "no data"}, {size - 1, "no data"}, {size, "root"}})
+      refuse(with(broadcast, [root = root](auto& c) { c.root = root; }), words);
+    Collective gather = sum;
+    gather.op = Op::kAllGather;
+    refuse(gather, "nowhere to gather to");
+    // No elements need no place; bytes can be gathered.
+    refuse(with(gather,
+                [&](auto& c) {
+                  c.count = 0;
+                  c.dtype = DType::kByte;
+                  c.device = &other_gpu_;
+                }),
+           "not the group's");
+  }
+
+  // ---- Options ----
+
+  NcclOptions without_name() const {
+    NcclOptions options;
+    options.name.clear();
+    return options;
+  }
+  void refuse(int rank, int size, const NcclOptions& options, const char* words) {
+    const auto made = NcclProcessGroup::connect(api_, gpu_, store_, rank, size, options);
+    expect("a group", made ? Status() : made.error(), words);
+  }
+
+  void try_places() {
+    for (const auto& [rank, size, words] : std::vector<std::tuple<int, int, const char*>>{
+             {0, 0, "rank"}, {-1, 1, "rank"}, {1, 1, "rank"}, {0, 1, "name"}, {1, 2, "name"}})
+      refuse(rank, size, without_name(), words);
+  }
+
+  void try_times() {
+    for (platform::Duration NcclOptions::*time :
+         {&NcclOptions::timeout, &NcclOptions::connect_timeout, &NcclOptions::poll,
+          &NcclOptions::notice}) {
+      for (const auto& [span, words] : {std::pair(platform::Duration(0), "times"),
+                                        {kTick, "name"},
+                                        {kYear, "name"},
+                                        {kYear + kTick, "times"}}) {
+        NcclOptions options = without_name();
+        options.*time = span;
+        refuse(0, 1, options, words);
+      }
+    }
+    NcclOptions options = without_name();
+    options.grace = std::chrono::seconds(10);
+    options.end_timeout = std::chrono::seconds(20);
+    refuse(0, 1, options, "name");
+    options.end_timeout += kTick;
+    refuse(0, 1, options, "50 s");
+  }
+
+  // ---- Smaller groups ----
+
+  void refuse(std::vector<int> excluded, const char* words) {
+    const auto made = NcclProcessGroup::shrink(group_, std::move(excluded), store_, without_name());
+    expect("a smaller group", made ? Status() : made.error(), words);
+  }
+
+  void try_smaller_groups() {
+    const int size = group_.size();
+    const int own = group_.rank();
+    refuse({own}, "another rank");
+    refuse({-1}, "another rank");
+    refuse({size}, "another rank");
+    refuse(std::vector<int>{}, "name");
+    for (const int other : {0, size - 1})
+      if (other != own) refuse({other, other}, "name");
+  }
+
+  const NcclApi& api_;
+  Device& gpu_;
+  NcclProcessGroup& group_;
+  const std::shared_ptr<Store> store_;
+  simulated::SimDevice other_gpu_;  // Nothing runs on it.
+  std::byte bytes_[sizeof(float)] = {};
+  std::string wrong_;
+};
+
+}  // namespace
+
+std::string wrongly_answered(const NcclApi& api, Device& gpu, NcclProcessGroup& group) {
+  return WrongCalls(api, gpu, group).run();
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
