@@ -552,6 +552,12 @@ std::vector<Field> fields_of_names() {
          return true;
        }),
        {U::kDetails}},
+      {"no text",
+       in_failure([](Changed&, Failure& f) {
+         f.detail.clear();
+         return true;
+       }),
+       {}},
       {"attached texts",
        in_failure([](Changed&, Failure& f) {
          f.later.push_back("rank 0: something went wrong");
@@ -660,6 +666,19 @@ std::vector<Field> fields_of_ranks() {
          return !rank.exited;
        }),
        {}},
+      {"an answer",
+       change([](RankObservation& rank) {
+         rank.wrong_answer = "another roster";
+         return true;
+       }),
+       {}},
+      {"who reports a failed reset",
+       change([](RankObservation& rank) {
+         const bool has_one = !rank.failed_joins.empty() && rank.failed_joins[0].failure;
+         if (has_one) rank.failed_joins[0].failure->reported_by += 1;
+         return has_one && !rank.exited;
+       }),
+       {}},
       {"padding",
        change([](RankObservation& rank) {
          rank.wrong_padding = "bucket 0";
@@ -686,7 +705,7 @@ std::vector<Field> fields_of_runs() {
 }
 
 // Of a collective that a successful step has in its trace, too.
-bool change_recorded_time(Changed& c) {
+bool change_recorded(Changed& c, const std::function<bool(RecordedCollective&)>& change) {
   if (c.program().recreate_before_step != 0) return false;
   return c.a_rank([&](RankObservation& rank) {
     for (ObservedFlightRecord& each : rank.records)
@@ -694,10 +713,7 @@ bool change_recorded_time(Changed& c) {
         for (const ObservedCollective& own : step.collectives) {
           if (!step.status.ok() || step.generation != each.generation || own.reducer != 0) continue;
           for (RecordedCollective& told : each.record.collectives)
-            if (told.sequence == own.sequence) {
-              told.launched_us -= 1;
-              return true;
-            }
+            if (told.sequence == own.sequence && change(told)) return true;
         }
     return false;
   });
@@ -706,6 +722,9 @@ bool change_recorded_time(Changed& c) {
 std::vector<Field> fields_of_records() {
   const auto change = [](const std::function<bool(FlightRecord&)>& of) {
     return [of](Changed& c) { return c.a_record(of); };
+  };
+  const auto in_collective = [](const std::function<bool(RecordedCollective&)>& of) {
+    return [of](Changed& c) { return change_recorded(c, of); };
   };
   const std::vector<U> open = {U::kFlightRecord};
   return {
@@ -720,7 +739,43 @@ std::vector<Field> fields_of_records() {
          return true;
        }),
        open},
-      {"time of a collective", change_recorded_time, open},
+      {"time of a collective", in_collective([](RecordedCollective& told) {
+         told.launched_us -= 1;
+         return true;
+       }),
+       open},
+      {"operation of a collective", in_collective([](RecordedCollective& told) {
+         told.op = told.op == "all_reduce" ? "broadcast" : "all_reduce";
+         return true;
+       }),
+       open},
+      {"what a collective is for", in_collective([](RecordedCollective& told) {
+         told.what = RecordedCollective::What::kJoin;
+         return told.bucket != kNone;
+       }),
+       open},
+      {"parameters of a collective", in_collective([](RecordedCollective& told) {
+         told.parameters.add("p99");
+         return true;
+       }),
+       open},
+      {"the next collective", change([](FlightRecord& record) {
+         record.next_sequence += 1;
+         return !record.collectives.empty();
+       }),
+       open},
+      {"the trace as text",
+       [](Changed& c) {
+         return c.a_rank([](RankObservation& rank) {
+           if (rank.records.empty() || rank.records[0].trace.empty()) return false;
+           const auto& all = rank.records[0].record.collectives;
+           rank.records[0].trace += "#";
+           return std::none_of(all.begin(), all.end(), [](const RecordedCollective& told) {
+             return told.parameters.count > lockstep::Names::kKept;
+           });
+         });
+       },
+       {}},
       {"a gap between collectives", change([](FlightRecord& record) {
          if (record.collectives.size() < 2) return false;
          record.collectives.back().sequence += 3;

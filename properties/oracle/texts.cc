@@ -49,6 +49,8 @@ class TextOracle {
         return judge_mismatch(failure);
       case Code::kCorrupted:
         return judge_change(failure);
+      case Code::kTimeout:
+        return judge_timeout(failure);
       default:
         return "";
     }
@@ -117,6 +119,18 @@ class TextOracle {
     if (is_swap && !is_whole) return "does not say whose message arrived in place of the right one";
     if (!is_swap && !is_stale && is_whole) return "takes a damaged message for another one";
     return "";
+  }
+
+  // A group over NCCL says how far the collective came. The rank that stalls never enters it.
+  std::string judge_timeout(const Failure& failure) const {
+    if (!says(failure.detail, "not done within ")) return "";
+    const bool is_new = says(failure.detail, "; NCCL has not taken it yet");
+    const bool is_entered = says(failure.detail, "; all ranks have entered it");
+    const bool is_open = says(failure.detail, "; not all ranks have entered it");
+    if (is_new + is_entered + is_open != 1) return "does not say which ranks have entered it";
+    const bool is_stall = fatal_.size() == 1 && case_.faults.faults.size() == 1 &&
+                          fatal_[0].kind == faults::Kind::kOperationStall;
+    return is_stall && is_entered ? "says that a rank has entered it that stalls" : "";
   }
 
   const Case& case_;
