@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
 #include "reducer/diagnosis/diagnosis.h"
@@ -13,6 +14,11 @@
 
 namespace lockstep::properties {
 namespace {
+
+// The errors whose cause is known, and not inferred from the silence of a peer.
+constexpr Among kDefinite =
+    Among::of({Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
+               Code::kRequiresGrad, Code::kUnevenInputs, Code::kMismatch, Code::kCorrupted});
 
 bool says(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
@@ -36,6 +42,10 @@ class TextOracle {
     if (std::any_of(failure.later.begin(), failure.later.end(),
                     [](const std::string& line) { return line.empty(); }))
       return "has an empty line of what followed";
+    if (kDefinite.has(failure.code) && !failure.definite)
+      return "does not say that its cause is known";
+    if (failure.code == Code::kPeerLost && failure.definite)
+      return "says that its cause is known, which is a peer that says nothing any more";
     switch (failure.code) {
       case Code::kSecondBackward:
         return judge_second_backward(rank, step);
