@@ -350,13 +350,30 @@ class SimLane final : public properties::Lane {
     observe(scheduler_.run(), observation);
   }
 
+  // The release of NCCL that the subject names. Otherwise some programs have another one than the
+  // simulator's own: of those that add in the same order.
+  int nccl_version(const Case& c) const {
+    if (nccl_version_) return *nccl_version_;
+    switch (c.program.key >> 16 & 15) {
+      case 0:
+      case 1:
+        return *faults::nccl_release("2.23");
+      case 2:
+        return *faults::nccl_release("2.27");
+      case 3:
+      case 4:
+        return *faults::nccl_release("2.32");
+      default:
+        return simulated::SimNcclOptions().version;
+    }
+  }
+
   // The faults that the run plans. Where NCCL loses the errors of a rank's own network, nobody can
   // learn why a collective does not end; the nccl lane plans no such fault either.
   faults::FaultPlan faults_of(const Case& c) const {
     faults::FaultPlan plan = c.faults;
     const bool is_nccl = c.program.options.transport == reference::Transport::kNccl;
-    if (!is_nccl || !nccl_version_) return plan;
-    if (faults::nccl_profile(*nccl_version_).reports_network_errors) return plan;
+    if (!is_nccl || faults::nccl_profile(nccl_version(c)).reports_network_errors) return plan;
     std::erase_if(plan.faults, [](const faults::Fault& fault) {
       return fault.kind == faults::Kind::kOperationError;
     });
@@ -370,7 +387,7 @@ class SimLane final : public properties::Lane {
     world_->network.reset(scheduler_, world_->injector, latency_of(c.program.key), c.program.key);
     if (c.program.options.transport == reference::Transport::kNccl) {
       simulated::SimNcclOptions options;
-      if (nccl_version_) options.version = *nccl_version_;
+      options.version = nccl_version(c);
       options.disturbs_frames = c.program.options.verify;
       // If ranks give up, others may still be in the step before.
       options.aborts_lose =
@@ -450,7 +467,7 @@ class SimLane final : public properties::Lane {
   }
 
   SubjectFactory make_subject_;
-  const std::optional<int> nccl_version_;  // the simulator's own, if nothing
+  const std::optional<int> nccl_version_;  // if the subject names one
   simulation::Scheduler scheduler_;
   std::unique_ptr<World> world_;
 };
