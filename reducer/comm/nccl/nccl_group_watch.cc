@@ -306,7 +306,6 @@ void NcclProcessGroup::Impl::finish_failed() {
     Status status = ended(operation);
     Work* const work = operation.work;
     ++head_;
-    next_ = std::max(next_, head_);
     is_finished_ = head_ == tail_;
     const MutexUnlock unlocked(mutex_);
     work->complete(std::move(status));
