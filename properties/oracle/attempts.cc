@@ -51,8 +51,11 @@ class AttemptOracle {
   }
 
   // The rank with the one call that failed while the ranks connected, if nothing else can have
-  // ended the attempt: the other faults came before it.
+  // ended the attempt: the other faults came before it. Of several groups, those that were made
+  // before do not learn why the next one was not.
   std::optional<std::uint32_t> culprit_of(const FailedCall& attempt) const {
+    const reference::Program& program = case_.program;
+    if (reference::reducer_count(program) > 1 || program.options.own_group) return std::nullopt;
     if (!broken_stores(case_, observation_).empty()) return std::nullopt;
     std::optional<std::uint32_t> culprit;
     for (const faults::Fault& fault : fatal_) {

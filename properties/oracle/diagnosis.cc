@@ -120,7 +120,7 @@ class DiagnosisOracle {
     for (const ObservedStep& step : seen(record).steps) {
       if (!step.status.ok() || !is_of_generation(step)) continue;
       if (step.step < first_step(last->step)) continue;  // steps of other reducers
-      std::string lie = judge_step(record, step, last->step);
+      std::string lie = judge_step(record, step, *last);
       if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
     }
     return "";
@@ -155,10 +155,12 @@ class DiagnosisOracle {
 
   // A bucket has its parameters as long as the layout is the one that it belongs to.
   bool has_parameters(const RecordedCollective& told, std::uint32_t step,
-                      std::uint32_t last) const {
+                      const ObservedStep& last) const {
     if (told.what != RecordedCollective::What::kBucket) return told.parameters.empty();
-    const bool is_old = share_.steps[step].layout != share_.steps[last].layout;
-    if (told.parameters.empty()) return is_old;
+    // A step that failed may have rebuilt the buckets.
+    const bool may_be_old = share_.steps[step].layout != share_.steps[last.step].layout ||
+                            (!last.status.ok() && program_.options.rebuild);
+    if (told.parameters.empty()) return may_be_old;
     const auto& buckets = reference::buckets_of(share_, share_.steps[step]);
     const auto index = static_cast<std::size_t>(told.bucket);
     if (told.bucket < 0 || index >= buckets.size()) return false;
@@ -168,7 +170,7 @@ class DiagnosisOracle {
   }
 
   std::string judge_step(const FlightRecord& record, const ObservedStep& step,
-                         std::uint32_t last) const {
+                         const ObservedStep& last) const {
     for (const ObservedCollective& own : step.collectives) {
       if (own.reducer != 0) continue;
       const RecordedCollective* const told = record.find(own.sequence);

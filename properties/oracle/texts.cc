@@ -120,15 +120,13 @@ class TextOracle {
     return "says that two ranks entered one and the same collective";
   }
 
-  // What is wrong with what arrived. A frame that took the place of another one is whole.
+  // Only a frame that takes the place of another one is whole.
   std::string judge_change(const Failure& failure) const {
     if (fatal_.size() != 1 || case_.faults.faults.size() != 1) return "";
-    const bool is_swap = fatal_[0].kind == faults::Kind::kPayloadSwap;
-    const bool is_stale = fatal_[0].kind == faults::Kind::kPayloadStale;
+    const bool may_be_whole = fatal_[0].kind == faults::Kind::kPayloadSwap ||
+                              fatal_[0].kind == faults::Kind::kPayloadStale;
     const bool is_whole = says(failure.detail, "it got what rank ");
-    if (is_swap && !is_whole) return "does not say whose message arrived in place of the right one";
-    if (!is_swap && !is_stale && is_whole) return "takes a damaged message for another one";
-    return "";
+    return is_whole && !may_be_whole ? "takes a damaged message for another one" : "";
   }
 
   // A group over NCCL says how far the collective came. The rank that stalls never enters it.
