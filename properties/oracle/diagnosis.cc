@@ -157,9 +157,9 @@ class DiagnosisOracle {
   bool has_parameters(const RecordedCollective& told, std::uint32_t step,
                       const ObservedStep& last) const {
     if (told.what != RecordedCollective::What::kBucket) return told.parameters.empty();
-    // A step that failed may have rebuilt the buckets.
+    // A step that failed may have rebuilt the buckets, and so may a rank without inputs (S2).
     const bool may_be_old = share_.steps[step].layout != share_.steps[last.step].layout ||
-                            (!last.status.ok() && program_.options.rebuild);
+                            ((joins_ || !last.status.ok()) && program_.options.rebuild);
     if (told.parameters.empty()) return may_be_old;
     const auto& buckets = reference::buckets_of(share_, share_.steps[step]);
     const auto index = static_cast<std::size_t>(told.bucket);
