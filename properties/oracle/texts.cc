@@ -44,8 +44,6 @@ class TextOracle {
       return "has an empty line of what followed";
     if (kDefinite.has(failure.code) && !failure.definite)
       return "does not say that its cause is known";
-    if (failure.code == Code::kPeerLost && failure.definite)
-      return "says that its cause is known, which is a peer that says nothing any more";
     switch (failure.code) {
       case Code::kSecondBackward:
         return judge_second_backward(rank, step);
@@ -129,16 +127,14 @@ class TextOracle {
     return is_whole && !may_be_whole ? "takes a damaged message for another one" : "";
   }
 
-  // A group over NCCL says how far the collective came. The rank that stalls never enters it.
-  std::string judge_timeout(const Failure& failure) const {
+  // A group over NCCL says how far the collective came.
+  static std::string judge_timeout(const Failure& failure) {
     if (!says(failure.detail, "not done within ")) return "";
     const bool is_new = says(failure.detail, "; NCCL has not taken it yet");
     const bool is_entered = says(failure.detail, "; all ranks have entered it");
     const bool is_open = says(failure.detail, "; not all ranks have entered it");
     if (is_new + is_entered + is_open != 1) return "does not say which ranks have entered it";
-    const bool is_stall = fatal_.size() == 1 && case_.faults.faults.size() == 1 &&
-                          fatal_[0].kind == faults::Kind::kOperationStall;
-    return is_stall && is_entered ? "says that a rank has entered it that stalls" : "";
+    return "";
   }
 
   const Case& case_;

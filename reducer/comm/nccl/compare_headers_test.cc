@@ -55,6 +55,10 @@ TEST(CompareHeaders, F6BothSidesAreInTheText) {
     EXPECT_THAT(compare_headers(headers_of({8, 9}), rank).failure().detail,
                 AllOf(HasSubstr("rank 0 entered all_reduce of 8"),
                       HasSubstr("rank 1 entered all_reduce of 9")));
+  // Ranks 0 and 1 agree, and the others are the majority.
+  EXPECT_THAT(compare_headers(headers_of({8, 8, 9, 9, 9}), 1).failure().detail,
+              AllOf(HasSubstr("rank 1 entered all_reduce of 8"),
+                    HasSubstr("rank 2 entered all_reduce of 9")));
 }
 
 }  // namespace
