@@ -19,14 +19,11 @@ std::string flight_record_key_of(int rank, std::int64_t reducer_id) {
 
 using Reports = std::vector<std::optional<Failure>>;  // One entry for each rank.
 
-// The definite cause of the lowest pass and rank, if any rank has one.
+// The definite cause of the lowest rank, if any rank has one. Nobody reads on behind the first one.
 const Failure* first_definite(const Reports& reports) {
-  const Failure* best = nullptr;
-  for (const auto& report : reports) {
-    if (!report || !report->definite) continue;
-    if (best == nullptr || report->pass < best->pass) best = &*report;
-  }
-  return best;
+  for (const auto& report : reports)
+    if (report && report->definite) return &*report;
+  return nullptr;
 }
 
 struct Silence {

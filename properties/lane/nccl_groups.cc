@@ -64,6 +64,11 @@ Status NcclGroups::scale_down(NcclOptions options) {
     const auto smaller =
         NcclProcessGroup::shrink(*last.group, {leaving}, last.place.store, options);
     if (!smaller) return smaller.error();
+    const bool can_shrink = api_.comm_shrink != nullptr;
+    if (((*smaller)->origin() == std::string_view("ncclCommShrink")) != can_shrink)
+      return Status(Code::kInternal, std::string("a healthy group was made smaller by ") +
+                                         (*smaller)->origin() + ", and this NCCL has " +
+                                         (can_shrink ? "a" : "no") + " ncclCommShrink");
     float one = 1;
     Collective sum;
     sum.count = 1;

@@ -225,6 +225,20 @@ class DiagnosisOracle {
     return false;
   }
 
+  // Whether a step that ended well has opened a pass for certain, and not ended it.
+  bool is_armed(const ObservedStep& step, const FlightRecord& record) const {
+    const reference::Step& made = program_.steps[step.step];
+    const auto rank = static_cast<std::size_t>(&seen(record) - observation_.ranks.data());
+    const reference::RankPass& pass = made.variants[rank % made.variants.size()];
+    const bool is_plain = made.kind == reference::PassKind::kSynced &&
+                          !program_.options.manual_sync &&
+                          pass.recompute == reference::Recompute::kNone;
+    return is_plain && !share_.steps[step.step].is_reduced && !pass.forwards.empty() &&
+           std::all_of(pass.forwards.begin(), pass.forwards.end(), [](const auto& forward) {
+             return !forward.local && !forward.outputs.empty();
+           });
+  }
+
   // Compares the state of the rank's pass and the reason for it with the rank's current step.
   std::string judge_place(const FlightRecord& record) const {
     const ObservedStep* const last = last_step(seen(record));
@@ -237,6 +251,8 @@ class DiagnosisOracle {
       if (is_reduced && (record.doing != FlightRecord::Doing::kIdle || record.next_bucket != kNone))
         return fmt::format("has completed its pass, and records that it is {}",
                            lockstep::name_of(record.doing));
+      if (is_armed(*last, record) && record.doing == FlightRecord::Doing::kIdle)
+        return "has run a forward of a pass, and records that it is idle";
       return "";
     }
     // A second backward of a complete pass (P7), or an error of a backward that only the engine

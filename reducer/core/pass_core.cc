@@ -71,7 +71,6 @@ void PassCore::begin_pass() {
   unready_ = parameters_.size();
   hooks_ = 0;
   is_reached_ = false;
-  in_backward_ = false;
   is_map_launched_ = false;
   if (mode_ != Mode::kStatic) return;
   for (std::size_t g = 0; g < gradient_count(); ++g)
