@@ -261,7 +261,7 @@ class SimEnvironment final : public RankEnvironment {
 
  private:
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
-  bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 0; }
+  bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
 
   Result<std::shared_ptr<ProcessGroup>> make_group(const std::vector<std::uint32_t>& members,
                                                    std::int64_t number, std::uint32_t generation) {
@@ -295,7 +295,7 @@ class SimEnvironment final : public RankEnvironment {
     auto made = nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
                              std::make_shared<RankStore>(world_.store, world_.network, rank_)},
                             options);
-    const bool asks = (case_.program.key >> 14 & 3) == 0;
+    const bool asks = (case_.program.key >> 14 & 3) == 3;
     if (made && asks && wrong_answer_.empty())
       wrong_answer_ = wrongly_answered(world_.nccl->api(), *gpu_, **made);
     return made;
@@ -355,13 +355,13 @@ class SimLane final : public properties::Lane {
   int nccl_version(const Case& c) const {
     if (nccl_version_) return *nccl_version_;
     switch (c.program.key >> 16 & 15) {
-      case 0:
-      case 1:
+      case 10:
+      case 11:
         return *faults::nccl_release("2.23");
-      case 2:
+      case 12:
         return *faults::nccl_release("2.27");
-      case 3:
-      case 4:
+      case 13:
+      case 14:
         return *faults::nccl_release("2.32");
       default:
         return simulated::SimNcclOptions().version;
