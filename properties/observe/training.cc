@@ -9,6 +9,7 @@
 
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
+#include "properties/observe/recompute_node.h"
 #include "properties/observe/state_watch.h"
 #include "properties/observe/watched_group.h"
 #include "reducer/base/check.h"
@@ -129,25 +130,6 @@ class PassRecorder final : public GradientHook {
   bool is_paused_ = false;
   bool has_started_ = false;
   std::array<std::uint32_t, reference::kMaxReducers> launched_{};  // by reducer, in this step
-};
-
-// A node of a checkpoint around the whole model: see reference::Recompute.
-class RecomputeNode final : public Node {
- public:
-  using Run = std::function<Status(const BackwardContext&)>;
-  RecomputeNode(Engine& engine, std::vector<Edge> edges, Run run)
-      : Node(engine.next_sequence(), 1, 0), run_(std::move(run)) {
-    edges_ = std::move(edges);
-    runs_backward_ = true;
-  }
-  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
-               const BackwardContext& context) override {
-    std::fill(outgoing.begin(), outgoing.end(), incoming[0]);
-    return run_(context);
-  }
-
- private:
-  const Run run_;
 };
 
 class Training {
@@ -480,8 +462,7 @@ class Training {
     return !observed.status.ok() || peers_fail;
   }
 
-  // Whether the rank has started a collective of the pass. Ranks that join also start others (S2),
-  // and the pass of one of several reducers may be over.
+  // Whether it has started a collective of the pass. Those of joins and of two reducers are more.
   bool has_launched() const {
     const bool is_seen =
         subject_->names_buckets() && !joins() && reference::reducer_count(program_) == 1;
