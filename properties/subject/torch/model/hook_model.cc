@@ -68,6 +68,8 @@ class HookModel {
   void reduce(ExpectedStep& expected);
   bool is_skipped(std::uint32_t bucket) const;
   void leave_out(std::uint32_t parameter, bool is_used);
+  void keep_result(std::uint32_t parameter);
+  void keep_entries(std::uint32_t rank, std::uint32_t parameter);
   void reduce_one(std::uint32_t parameter, bool is_used);
   void reduce_entries(std::uint32_t parameter);
   void end_reduction(std::uint32_t parameter, bool is_used);
@@ -137,6 +139,11 @@ class HookModel {
   // Sparse gradients, by rank and parameter, and their sums by parameter.
   std::vector<Entries> entries_;
   std::vector<Entries> sparse_sums_[kMaxDepth + 1];
+  // For skip_all_reduce_unused_params: whether a bucket was reduced since it has been there, what
+  // came out (dense), and by rank and parameter what a gradient that was a result ended as (sparse).
+  std::vector<bool> has_result_;
+  std::vector<double> results_;
+  std::vector<Entries> kept_entries_;
   struct Launched {
     bool shapeless = false;
     bool shaped = false;
@@ -158,7 +165,9 @@ HookModel::HookModel(const Program& program, const Policies& policies, Expectati
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
   given_.resize(program.world * memory_.total);
+  results_.resize(memory_.total);
   entries_.resize(gradients_.size());
+  kept_entries_.resize(gradients_.size());
   for (std::vector<Entries>& sums : sparse_sums_) sums.resize(program.parameters.size());
 }
 
@@ -188,6 +197,7 @@ void HookModel::begin_pass(Rank& rank) const {
 
 void HookModel::place_in_buckets() {
   orders_.clear();
+  has_result_.assign(buckets().size(), false);
   const auto count = static_cast<std::uint32_t>(survivors_.size());
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     const ExpectedBucket& bucket = buckets()[b];
@@ -293,6 +303,7 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
   if (kind == ZeroGrad::kKeep) return;
   for (const std::uint32_t parameter : memory_.trained) {
     Gradient& zeroed = gradient(rank, parameter);
+    keep_entries(rank, parameter);
     if (kind == ZeroGrad::kUndefine) zeroed = Gradient{};
     zeroed.recorded = false;
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
@@ -769,17 +780,43 @@ bool HookModel::is_skipped(std::uint32_t bucket) const {
                      [&](std::uint32_t parameter) { return unused[parameter] != 0; });
 }
 
-// A bucket is left out: a parameter that was used on some rank is what that rank put into it. With
-// batched_grad_copy it is scaled or not; when which, is not known yet.
+// A bucket is left out. If PyTorch still has the work of its last reduction, it takes the result of
+// that for one of this pass: the bucket's memory, in which is what this rank put there now, or the
+// memory in which a hook of the user's left it then.
 void HookModel::leave_out(std::uint32_t parameter, bool is_used) {
-  if (!policies_.scales_skipped) return;
-  const std::size_t count = is_used ? memory_.places[parameter].count : 0;
-  end_reduction(parameter, is_used);
+  if (!policies_.repeats_skipped || !has_result_[memory_.places[parameter].bucket]) return;
+  const bool is_elsewhere = program_.options.hook == Hook::kElsewhere;
+  const ParameterMemory::Place& place = memory_.places[parameter];
   for (const std::uint32_t rank : survivors_) {
-    std::copy_n(given(rank, parameter), count, elements(rank, parameter));
-    gradient(rank, parameter).reduced = false;
-    if (is_used && is_batched()) gradient(rank, parameter).loose = true;
+    Gradient& own = gradient(rank, parameter);
+    if (is_sparse(parameter)) {
+      if (!own.defined || (own.is_result && !is_elsewhere)) continue;
+      entries(rank, parameter) = kept_entries_[rank * program_.parameters.size() + parameter];
+    } else {
+      const bool is_view = own.defined && own.in_bucket;
+      if (!is_used && !(is_view && is_elsewhere)) continue;
+      const double* result = is_elsewhere ? results_.data() + place.start : given(rank, parameter);
+      std::copy_n(result, place.count, elements(rank, parameter));
+      own.in_bucket = has_views();
+    }
+    own.defined = own.touched = true;
+    own.recorded = false;
   }
+}
+
+// For leave_out(): the gradient of a sparse one is the result itself.
+void HookModel::keep_result(std::uint32_t parameter) {
+  has_result_[memory_.places[parameter].bucket] = !is_lazy();
+  if (!is_sparse(parameter)) return;
+  for (const std::uint32_t rank : survivors_) {
+    gradient(rank, parameter).is_result = true;
+    keep_entries(rank, parameter);
+  }
+}
+
+void HookModel::keep_entries(std::uint32_t rank, std::uint32_t parameter) {
+  if (gradient(rank, parameter).is_result)
+    kept_entries_[rank * program_.parameters.size() + parameter] = entries(rank, parameter);
 }
 
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
@@ -787,7 +824,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
   if (is_sparse(parameter)) {
     if (is_used || policies_.reduces_unused_sparse) reduce_entries(parameter);
     end_reduction(parameter, is_used);
-    return;
+    return keep_result(parameter);
   }
   const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
   const ParameterMemory::Place& place = memory_.places[parameter];
@@ -807,6 +844,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
         add_values(dtype, into, from, end - begin);
     }
     const double* result = given(survivors_[run.result], parameter) + begin;
+    std::copy_n(result, end - begin, results_.data() + place.start + begin);
     for (const std::uint32_t rank : survivors_) {
       const bool takes = is_used || (has_views() && gradient(rank, parameter).in_bucket &&
                                      policies_.reduces_unused_views);
@@ -815,6 +853,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
     begin = end;
   }
   end_reduction(parameter, is_used);
+  keep_result(parameter);
 }
 
 // The lists of all ranks, each with one entry a row, merged in the order of the ranks.
