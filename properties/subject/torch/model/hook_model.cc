@@ -7,6 +7,7 @@
 
 #include "properties/subject/torch/model/gloo_sum.h"
 #include "properties/subject/torch/model/graph.h"
+#include "properties/subject/torch/model/last_results.h"
 #include "properties/subject/torch/model/merged_entries.h"
 #include "properties/subject/torch/model/parameter_memory.h"
 #include "properties/subject/torch/model/rank_state.h"
@@ -22,15 +23,6 @@ namespace lockstep::properties::torch_model {
 using namespace reference;  // NOLINT: the vocabulary of programs
 
 namespace {
-// PyTorch aligns no member of a bucket. A list of limits is one of the first pass, too.
-Contract layout_rules(const Policies& policies, const Options& options) {
-  const bool has_list = options.last_bucket_bytes != 0;
-  Contract contract;
-  contract.alignment_bytes = 0;
-  contract.starts_without_limits = policies.starts_without_limits && !has_list;
-  return contract;
-}
-
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
 class HookModel {
@@ -68,8 +60,6 @@ class HookModel {
   void reduce(ExpectedStep& expected);
   bool is_skipped(std::uint32_t bucket) const;
   void leave_out(std::uint32_t parameter, bool is_used);
-  void keep_result(std::uint32_t parameter);
-  void keep_entries(std::uint32_t rank, std::uint32_t parameter);
   void reduce_one(std::uint32_t parameter, bool is_used);
   void reduce_entries(std::uint32_t parameter);
   void end_reduction(std::uint32_t parameter, bool is_used);
@@ -128,6 +118,7 @@ class HookModel {
   const Policies policies_;
   Expectation& out_;
   ParameterMemory memory_;
+  LastResults results_;
   Graph graph_;
 
   std::vector<std::uint32_t> survivors_;
@@ -139,11 +130,6 @@ class HookModel {
   // Sparse gradients, by rank and parameter, and their sums by parameter.
   std::vector<Entries> entries_;
   std::vector<Entries> sparse_sums_[kMaxDepth + 1];
-  // For skip_all_reduce_unused_params: whether a bucket was reduced since it has been there, what
-  // came out (dense), and by rank and parameter what a gradient that was a result ended as (sparse).
-  std::vector<bool> has_result_;
-  std::vector<double> results_;
-  std::vector<Entries> kept_entries_;
   struct Launched {
     bool shapeless = false;
     bool shaped = false;
@@ -159,15 +145,18 @@ class HookModel {
 };
 
 HookModel::HookModel(const Program& program, const Policies& policies, Expectation& out)
-    : program_(program), policies_(policies), out_(out), memory_(program), graph_(memory_.owners) {
+    : program_(program),
+      policies_(policies),
+      out_(out),
+      memory_(program),
+      results_(program, memory_),
+      graph_(memory_.owners) {
   out_.buckets = assign_buckets(program_, layout_rules(policies_, program_.options));
   out_.rebuilt.clear();
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
   given_.resize(program.world * memory_.total);
-  results_.resize(memory_.total);
   entries_.resize(gradients_.size());
-  kept_entries_.resize(gradients_.size());
   for (std::vector<Entries>& sums : sparse_sums_) sums.resize(program.parameters.size());
 }
 
@@ -197,7 +186,7 @@ void HookModel::begin_pass(Rank& rank) const {
 
 void HookModel::place_in_buckets() {
   orders_.clear();
-  has_result_.assign(buckets().size(), false);
+  results_.begin_layout(buckets().size());
   const auto count = static_cast<std::uint32_t>(survivors_.size());
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     const ExpectedBucket& bucket = buckets()[b];
@@ -303,7 +292,7 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
   if (kind == ZeroGrad::kKeep) return;
   for (const std::uint32_t parameter : memory_.trained) {
     Gradient& zeroed = gradient(rank, parameter);
-    keep_entries(rank, parameter);
+    results_.leave(rank, parameter, zeroed, entries(rank, parameter));
     if (kind == ZeroGrad::kUndefine) zeroed = Gradient{};
     zeroed.recorded = false;
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
@@ -780,43 +769,12 @@ bool HookModel::is_skipped(std::uint32_t bucket) const {
                      [&](std::uint32_t parameter) { return unused[parameter] != 0; });
 }
 
-// A bucket is left out. If PyTorch still has the work of its last reduction, it takes the result of
-// that for one of this pass: the bucket's memory, in which is what this rank put there now, or the
-// memory in which a hook of the user's left it then.
 void HookModel::leave_out(std::uint32_t parameter, bool is_used) {
-  if (!policies_.repeats_skipped || !has_result_[memory_.places[parameter].bucket]) return;
-  const bool is_elsewhere = program_.options.hook == Hook::kElsewhere;
-  const ParameterMemory::Place& place = memory_.places[parameter];
-  for (const std::uint32_t rank : survivors_) {
-    Gradient& own = gradient(rank, parameter);
-    if (is_sparse(parameter)) {
-      if (!own.defined || (own.is_result && !is_elsewhere)) continue;
-      entries(rank, parameter) = kept_entries_[rank * program_.parameters.size() + parameter];
-    } else {
-      const bool is_view = own.defined && own.in_bucket;
-      if (!is_used && !(is_view && is_elsewhere)) continue;
-      const double* result = is_elsewhere ? results_.data() + place.start : given(rank, parameter);
-      std::copy_n(result, place.count, elements(rank, parameter));
-      own.in_bucket = has_views();
-    }
-    own.defined = own.touched = true;
-    own.recorded = false;
-  }
-}
-
-// For leave_out(): the gradient of a sparse one is the result itself.
-void HookModel::keep_result(std::uint32_t parameter) {
-  has_result_[memory_.places[parameter].bucket] = !is_lazy();
-  if (!is_sparse(parameter)) return;
-  for (const std::uint32_t rank : survivors_) {
-    gradient(rank, parameter).is_result = true;
-    keep_entries(rank, parameter);
-  }
-}
-
-void HookModel::keep_entries(std::uint32_t rank, std::uint32_t parameter) {
-  if (gradient(rank, parameter).is_result)
-    kept_entries_[rank * program_.parameters.size() + parameter] = entries(rank, parameter);
+  if (!policies_.repeats_skipped) return;
+  for (const std::uint32_t rank : survivors_)
+    results_.repeat(rank, parameter, is_used,
+                    {gradient(rank, parameter), given(rank, parameter), elements(rank, parameter),
+                     entries(rank, parameter)});
 }
 
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
@@ -824,7 +782,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
   if (is_sparse(parameter)) {
     if (is_used || policies_.reduces_unused_sparse) reduce_entries(parameter);
     end_reduction(parameter, is_used);
-    return keep_result(parameter);
+    return;
   }
   const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
   const ParameterMemory::Place& place = memory_.places[parameter];
@@ -844,7 +802,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
         add_values(dtype, into, from, end - begin);
     }
     const double* result = given(survivors_[run.result], parameter) + begin;
-    std::copy_n(result, end - begin, results_.data() + place.start + begin);
+    results_.keep(parameter, begin, end, result);
     for (const std::uint32_t rank : survivors_) {
       const bool takes = is_used || (has_views() && gradient(rank, parameter).in_bucket &&
                                      policies_.reduces_unused_views);
@@ -853,7 +811,6 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
     begin = end;
   }
   end_reduction(parameter, is_used);
-  keep_result(parameter);
 }
 
 // The lists of all ranks, each with one entry a row, merged in the order of the ranks.
@@ -870,6 +827,8 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
   for (const std::uint32_t rank : survivors_) {
     if (!gradient(rank, parameter).defined) continue;
     entries(rank, parameter) = sum;
+    results_.keep(rank, parameter, sum);
+    gradient(rank, parameter).is_result = true;
     gradient(rank, parameter).reduced = gradient(rank, parameter).touched = true;
     gradient(rank, parameter).recorded = false;
   }
@@ -877,6 +836,7 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
 
 // What is known of a parameter's gradients after it.
 void HookModel::end_reduction(std::uint32_t parameter, bool is_used) {
+  results_.end_reduction(parameter, is_lazy());
   for (const std::uint32_t rank : survivors_) {
     Gradient& each = gradient(rank, parameter);
     if (!is_used && !(each.defined && each.in_bucket)) continue;
