@@ -48,9 +48,11 @@ int run(Bench& bench, const std::string& json) {
 
 int parse_and_run(int argc, char** argv, const std::string& about,
                   const std::vector<std::string>& parts,
-                  const std::function<std::unique_ptr<Bench>(const Choice&)>& make) {
+                  const std::function<std::unique_ptr<Bench>(const Choice&)>& make,
+                  const std::string& library) {
   CLI::App app(about);
   Choice choice;
+  choice.library = library;
   std::string json;
   app.add_option("--only", choice.only, "parts of the suite; all but tiny when left out")
       ->check(CLI::IsMember(parts))
@@ -63,6 +65,9 @@ int parse_and_run(int argc, char** argv, const std::string& about,
       ->check(CLI::Range(1, 100000));
   app.add_option("--json", json, "write the rows to this file, too");
   app.add_option("--commit", choice.commit, "of this checkout, for the JSON file");
+  if (!library.empty())
+    app.add_option("--library", choice.library, "the module to measure beside")
+        ->check(CLI::ExistingFile);
   app.add_flag("--spoil", choice.spoil,
                "positive control: change an element of each result before it is checked");
   try {
@@ -84,9 +89,10 @@ int complain(const std::string& text) {
 
 int run_program(int argc, char** argv, const std::string& about,
                 const std::vector<std::string>& parts,
-                const std::function<std::unique_ptr<Bench>(const Choice&)>& make) {
+                const std::function<std::unique_ptr<Bench>(const Choice&)>& make,
+                const std::string& library) {
   try {
-    return parse_and_run(argc, argv, about, parts, make);
+    return parse_and_run(argc, argv, about, parts, make, library);
   } catch (const std::exception& error) {
     return complain(error.what());
   }

@@ -20,6 +20,7 @@ struct Choice {
   int repetitions = 0;  // 0 means each part's own default
   bool spoil = false;   // see Plan::spoil
   std::string commit;   // of this checkout; for the JSON file
+  std::string library;  // what the benchmark is to load, if it loads something
 };
 
 // A benchmark that measures, prints its rows as they are ready, and stores them.
@@ -32,10 +33,12 @@ class Bench {
 };
 
 // Reads the arguments, runs the benchmark that `make` returns for them, and writes the JSON file.
-// The file is written whole or not at all. Returns the exit code.
+// The file is written whole or not at all. `library` is the file that the benchmark loads unless
+// --library names another; without it there is no such option. Returns the exit code.
 int run_program(int argc, char** argv, const std::string& about,
                 const std::vector<std::string>& parts,
-                const std::function<std::unique_ptr<Bench>(const Choice&)>& make);
+                const std::function<std::unique_ptr<Bench>(const Choice&)>& make,
+                const std::string& library = "");
 
 // Prints "NAME: TEXT" on standard error, where NAME is this program's, and returns the exit code of
 // a failure.

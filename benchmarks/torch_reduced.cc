@@ -1,5 +1,4 @@
-#include "benchmarks/torch_reduced.h"
-
+// The module for one PyTorch (torch_side.h).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/engine.h>
@@ -8,13 +7,14 @@
 
 #include <algorithm>
 #include <c10d/FileStore.hpp>
-#include <c10d/ProcessGroupGloo.hpp>
 #include <c10d/logger.hpp>
-#include <c10d/reducer.hpp>
 #include <chrono>
 #include <limits>
 #include <utility>
 #include <vector>
+
+#include "benchmarks/torch_side.h"
+#include "properties/subject/torch/interface.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -22,6 +22,8 @@ namespace {
 // Our own nodes have the same names.
 using TorchNode = torch::autograd::Node;
 using torch::autograd::variable_list;
+using torch_subject::make_node;
+using torch_subject::NodeHandle;
 
 constexpr std::chrono::seconds kTimeout{120};
 
@@ -37,7 +39,7 @@ Status caught(Call call) {
   }
 }
 
-using Accumulators = std::vector<std::shared_ptr<TorchNode>>;
+using Accumulators = std::vector<NodeHandle>;
 
 struct Members {
   explicit Members(const Workload& workload) {
@@ -74,7 +76,7 @@ class HookNode final : public TorchNode {
 // Sends nothing to an accumulator, and its own input to the next node of the chain.
 class ChainNode final : public TorchNode {
  public:
-  ChainNode(std::shared_ptr<TorchNode> accumulator, std::shared_ptr<TorchNode> next) {
+  ChainNode(NodeHandle accumulator, NodeHandle next) {
     add_input_metadata(at::empty({1}, at::kFloat));
     add_next_edge({std::move(accumulator), 0});
     if (next) add_next_edge({std::move(next), 0});
@@ -86,139 +88,150 @@ class ChainNode final : public TorchNode {
   }
 };
 
-std::shared_ptr<TorchNode> make_chain(const Accumulators& accumulators) {
-  std::shared_ptr<TorchNode> root;
-  for (const std::shared_ptr<TorchNode>& accumulator : accumulators)
-    root = std::shared_ptr<TorchNode>(new ChainNode(accumulator, std::move(root)),
-                                      torch::autograd::deleteNode);
+NodeHandle make_chain(const Accumulators& accumulators) {
+  NodeHandle root;
+  for (const NodeHandle& accumulator : accumulators)
+    root = make_node<ChainNode>(accumulator, std::move(root));
   return root;
 }
 
-Status run_backward(const std::shared_ptr<TorchNode>& root, const at::Tensor& gradient) {
+Status run_backward(const NodeHandle& root, const at::Tensor& gradient) {
   return caught([&] {
     torch::autograd::Engine::get_default_engine().execute({{root, 0}}, {gradient}, false, false,
                                                           true);
   });
 }
 
-c10::intrusive_ptr<c10d::ProcessGroupGloo> connect(const Place& place, const std::string& name) {
+c10::intrusive_ptr<c10d::ProcessGroup> connect(const Place& place, const std::string& name) {
   auto options = c10d::ProcessGroupGloo::Options::create(kTimeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   options->threads = 2;
-  auto store = c10::make_intrusive<c10d::FileStore>(place.directory + "/" + name, place.ranks);
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.ranks, options);
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::FileStore>(place.directory + "/" + name, place.ranks);
+  return torch_subject::process_group_of(
+      c10::make_intrusive<c10d::ProcessGroupGloo>(store, place.rank, place.ranks, options), store);
 }
 
-// Creates it as the Python class does; see the source of 1.13 (torch/nn/parallel/distributed.py).
+// Creates it as the Python class does (torch/nn/parallel/distributed.py).
 std::shared_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters,
-                                            const c10::intrusive_ptr<c10d::ProcessGroupGloo>& group,
-                                            bool views) {
+                                            const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                            TorchOptions options) {
   const std::vector<std::size_t> no_limit = {std::numeric_limits<std::size_t>::max() / 2};
   auto [buckets, limits] =
-      c10d::compute_bucket_assignment_by_size(parameters, no_limit, {}, {}, c10::nullopt);
+      c10d::compute_bucket_assignment_by_size(parameters, no_limit, {}, {}, {});
   std::reverse(buckets.begin(), buckets.end());
   std::reverse(limits.begin(), limits.end());
-  return std::make_shared<c10d::Reducer>(parameters, std::move(buckets), std::move(limits), group,
-                                         std::vector<bool>(), c10d::kDefaultBucketBytesCap, false,
-                                         views, std::unordered_map<std::size_t, std::string>(),
-                                         c10d::kDefaultFirstBucketBytes);
+  torch_subject::ReducerArguments arguments;
+  arguments.parameters = parameters;
+  arguments.buckets = std::move(buckets);
+  arguments.limits = std::move(limits);
+  arguments.group = group;
+  arguments.bucket_bytes = c10d::kDefaultBucketBytesCap;
+  arguments.has_views = options.views;
+  arguments.first_bucket_bytes = c10d::kDefaultFirstBucketBytes;
+  arguments.is_batched = options.batched;
+  return torch_subject::make_reducer(std::move(arguments));
 }
-
-}  // namespace
 
 void prepare_torch() {
   at::set_num_threads(1);
   at::set_num_interop_threads(1);
 }
 
-struct TorchReduced::State {
-  State(const Place& place, const std::string& name, const Workload& workload, bool views)
-      : rank(place.rank), members(workload) {
+class TorchReduced final : public TorchReducing {
+ public:
+  TorchReduced(const Place& place, const std::string& name, const Workload& workload,
+               TorchOptions options)
+      : rank_(place.rank), members_(workload) {
     std::int64_t first = 0;
-    for (at::Tensor& parameter : members.parameters) {
+    for (at::Tensor& parameter : members_.parameters) {
       parameter.mutable_grad() = at::empty({parameter.numel()}, at::kFloat);
-      firsts.push_back(first);
+      firsts_.push_back(first);
       first += parameter.numel();
     }
-    group = connect(place, name);
-    reducer = make_reducer(members.parameters, group, views);
-    logger = std::make_shared<c10d::Logger>(reducer);
-    reducer->set_logger(logger);
+    group_ = connect(place, name);
+    reducer_ = make_reducer(members_.parameters, group_, options);
+    logger_ = std::make_shared<c10d::Logger>(reducer_);
+    reducer_->set_logger(logger_);
   }
 
-  const int rank;
-  Members members;
-  std::vector<std::int64_t> firsts;  // the first element in the model, by parameter
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
-  std::shared_ptr<c10d::Reducer> reducer;
-  std::shared_ptr<c10d::Logger> logger;  // destroyed first
-  Backward backward = Backward::kHooks;
-  const at::Tensor gradient = at::ones({1}, at::kFloat);
-  std::shared_ptr<TorchNode> root;
-};
+  void set_backward(Backward backward) override { backward_ = backward; }
 
-TorchReduced::TorchReduced(std::unique_ptr<State> state) : state_(std::move(state)) {}
-TorchReduced::~TorchReduced() = default;
+  Status prepare(const Values& values) override {
+    return caught([&] {
+      for (std::size_t i = 0; i < firsts_.size(); ++i) {
+        const at::Tensor& gradient = members_.parameters[i].grad();
+        values.fill(rank_, firsts_[i], gradient.numel(), gradient.data_ptr<float>());
+      }
+      reducer_->prepare_for_forward();
+      reducer_->rebuild_buckets();
+      reducer_->prepare_for_backward({});
+      root_ = backward_ == Backward::kChain ? make_chain(members_.accumulators)
+                                            : make_node<HookNode>(members_.accumulators);
+    });
+  }
 
-Result<std::unique_ptr<TorchReduced>> TorchReduced::create(const Place& place,
-                                                           const std::string& name,
-                                                           const Workload& workload, bool views) {
-  std::unique_ptr<State> state;
-  const Status status =
-      caught([&] { state = std::make_unique<State>(place, name, workload, views); });
-  if (!status.ok()) return failed(status);
-  return std::unique_ptr<TorchReduced>(new TorchReduced(std::move(state)));
-}
+  Status step() override { return run_backward(root_, gradient_); }
 
-void TorchReduced::set_backward(Backward backward) { state_->backward = backward; }
-
-Status TorchReduced::prepare(const Values& values) {
-  return caught([&] {
-    for (std::size_t i = 0; i < state_->firsts.size(); ++i) {
-      const at::Tensor& gradient = state_->members.parameters[i].grad();
-      values.fill(state_->rank, state_->firsts[i], gradient.numel(), gradient.data_ptr<float>());
+  std::uint64_t wrong(const Values& values) const override {
+    std::uint64_t wrong = 0;
+    for (std::size_t i = 0; i < firsts_.size(); ++i) {
+      const at::Tensor& gradient = members_.parameters[i].grad();
+      wrong += values.not_average(firsts_[i], gradient.numel(), gradient.data_ptr<float>());
     }
-    state_->reducer->prepare_for_forward();
-    state_->reducer->rebuild_buckets();
-    state_->reducer->prepare_for_backward({});
-    const Accumulators& accumulators = state_->members.accumulators;
-    state_->root =
-        state_->backward == Backward::kChain
-            ? make_chain(accumulators)
-            : std::shared_ptr<TorchNode>(new HookNode(accumulators), torch::autograd::deleteNode);
-  });
-}
-
-Status TorchReduced::step() { return run_backward(state_->root, state_->gradient); }
-
-std::uint64_t TorchReduced::wrong(const Values& values) const {
-  std::uint64_t wrong = 0;
-  for (std::size_t i = 0; i < state_->firsts.size(); ++i) {
-    const at::Tensor& gradient = state_->members.parameters[i].grad();
-    wrong += values.not_average(state_->firsts[i], gradient.numel(), gradient.data_ptr<float>());
+    return wrong;
   }
-  return wrong;
-}
 
-float* TorchReduced::first_result() {
-  return state_->members.parameters.front().grad().data_ptr<float>();
-}
+  float* first_result() override { return members_.parameters.front().grad().data_ptr<float>(); }
 
-struct TorchBareChain::State {
-  explicit State(const Workload& workload) : members(workload) {}
-  Members members;
-  const at::Tensor gradient = at::ones({1}, at::kFloat);
-  std::shared_ptr<TorchNode> root;
+ private:
+  const int rank_;
+  Members members_;
+  std::vector<std::int64_t> firsts_;  // the first element in the model, by parameter
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::shared_ptr<c10d::Reducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;  // destroyed first
+  Backward backward_ = Backward::kHooks;
+  const at::Tensor gradient_ = at::ones({1}, at::kFloat);
+  NodeHandle root_;
 };
 
-TorchBareChain::TorchBareChain(const Workload& workload)
-    : state_(std::make_unique<State>(workload)) {}
-TorchBareChain::~TorchBareChain() = default;
+class TorchBareChain final : public Contender {
+ public:
+  explicit TorchBareChain(const Workload& workload) : members_(workload) {}
+  Status prepare(const Values&) override {
+    return caught([&] { root_ = make_chain(members_.accumulators); });
+  }
+  Status step() override { return run_backward(root_, gradient_); }
+  std::uint64_t wrong(const Values&) const override { return 0; }
+  float* first_result() override { return &nothing_; }
 
-Status TorchBareChain::prepare(const Values&) {
-  return caught([&] { state_->root = make_chain(state_->members.accumulators); });
+ private:
+  Members members_;
+  const at::Tensor gradient_ = at::ones({1}, at::kFloat);
+  NodeHandle root_;
+  float nothing_ = 0;
+};
+
+Result<std::unique_ptr<TorchReducing>> create(const Place& place, const std::string& name,
+                                              const Workload& workload, TorchOptions options) {
+  std::unique_ptr<TorchReducing> made;
+  const Status status =
+      caught([&] { made = std::make_unique<TorchReduced>(place, name, workload, options); });
+  if (!status.ok()) return failed(status);
+  return made;
 }
 
-Status TorchBareChain::step() { return run_backward(state_->root, state_->gradient); }
+std::unique_ptr<Contender> bare_chain(const Workload& workload) {
+  return std::make_unique<TorchBareChain>(workload);
+}
 
+}  // namespace
 }  // namespace lockstep::benchmarks
+
+extern "C" const lockstep::benchmarks::TorchSide* lockstep_torch_side() {
+  using namespace lockstep::benchmarks;  // NOLINT: its own namespace
+  static const TorchSide side{TORCH_VERSION, lockstep::torch_subject::kHasBatched, prepare_torch,
+                              create, bare_chain};
+  return &side;
+}

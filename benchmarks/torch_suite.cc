@@ -9,15 +9,37 @@
 
 #include "benchmarks/origin.h"
 #include "benchmarks/reduced.h"
-#include "benchmarks/torch_reduced.h"
+#include "benchmarks/torch_side.h"
 
 namespace lockstep::benchmarks {
 namespace {
 
-// The modes are in the order in which add_pairs() adds them: first ours, then torch's. The last one
-// is the chain alone.
-constexpr const char* kModes[] = {"copying", "view", "copying_chain", "view_chain", "chain"};
-constexpr std::size_t kPairs = std::size(kModes);
+// A row: how both are driven, and with which options torch's reducer is made.
+struct Mode {
+  const char* name;
+  Backward backward;
+  TorchOptions options;
+};
+
+constexpr const char* kChain = "chain";  // the last row
+
+std::vector<Mode> modes_of(const TorchSide& torch) {
+  std::vector<Mode> modes;
+  for (const Backward backward : {Backward::kHooks, Backward::kChain})
+    for (const bool batched : {false, true}) {
+      if (batched && !torch.has_batched) continue;
+      const bool is_chain = backward == Backward::kChain;
+      const char* const copying = batched ? "copying_batched" : "copying";
+      const char* const view = batched ? "view_batched" : "view";
+      modes.push_back({is_chain ? batched ? "copying_batched_chain" : "copying_chain" : copying,
+                       backward,
+                       {false, batched}});
+      modes.push_back({is_chain ? batched ? "view_batched_chain" : "view_chain" : view,
+                       backward,
+                       {true, batched}});
+    }
+  return modes;
+}
 
 // A reducer that is measured with two kinds of backward is one reducer and two contenders.
 template <class Reducing>
@@ -44,37 +66,59 @@ Status add(Contenders& contenders, const Place& place, std::unique_ptr<Contender
   return {};
 }
 
-Result<Contenders> make_pairs(const Place& place, const Workload& workload) {
-  prepare_torch();
-  std::shared_ptr<Reduced> ours[2];
-  std::shared_ptr<TorchReduced> theirs[2];
-  for (const int views : {0, 1}) {
-    ReducerOptions options;
-    options.gradient_as_bucket_view = views == 1;
-    auto made = Reduced::create(place, kModes[views], workload, std::move(options));
-    if (!made) return failed(made.error());
-    ours[views] = std::move(*made);
-    auto torch =
-        TorchReduced::create(place, std::string("torch_") + kModes[views], workload, views == 1);
-    if (!torch) return failed(torch.error());
-    theirs[views] = std::move(*torch);
+// The reducers of one place, each made when the first mode needs it.
+class Reducers {
+ public:
+  Reducers(const TorchSide& torch, const Place& place, const Workload& workload)
+      : torch_(torch), place_(place), workload_(workload) {}
+
+  Status add_pair(Contenders& made, const Mode& mode) {
+    LOCKSTEP_RETURN_IF_ERROR(make(mode.options));
+    const bool views = mode.options.views;
+    LOCKSTEP_RETURN_IF_ERROR(
+        add(made, place_, std::make_unique<Driven<Reduced>>(ours_[views], mode.backward)));
+    return add(made, place_,
+               std::make_unique<Driven<TorchReducing>>(theirs_[views][mode.options.batched],
+                                                       mode.backward));
   }
+
+ private:
+  Status make(TorchOptions options) {
+    const std::string name = options.views ? "view" : "copying";
+    std::shared_ptr<Reduced>& ours = ours_[options.views];
+    if (!ours) {
+      ReducerOptions own;
+      own.gradient_as_bucket_view = options.views;
+      auto created = Reduced::create(place_, name, workload_, std::move(own));
+      if (!created) return created.error();
+      ours = std::move(*created);
+    }
+    std::shared_ptr<TorchReducing>& theirs = theirs_[options.views][options.batched];
+    if (theirs) return {};
+    const std::string prefix = options.batched ? "torch_batched_" : "torch_";
+    auto created = torch_.create(place_, prefix + name, workload_, options);
+    if (!created) return created.error();
+    theirs = std::move(*created);
+    return {};
+  }
+
+  const TorchSide& torch_;
+  const Place& place_;
+  const Workload& workload_;
+  std::shared_ptr<Reduced> ours_[2];             // with views or not
+  std::shared_ptr<TorchReducing> theirs_[2][2];  // and with batched_grad_copy or not
+};
+
+Result<Contenders> make_pairs(const TorchSide& torch, const Place& place,
+                              const Workload& workload) {
+  torch.prepare();
   Contenders made;
-  const auto add_pair = [&](auto ours_of, auto theirs_of) {
-    const Status status = add(made, place, std::move(ours_of));
-    return status.ok() ? add(made, place, std::move(theirs_of)) : status;
-  };
-  for (const Backward backward : {Backward::kHooks, Backward::kChain})
-    for (const int views : {0, 1})
-      if (const Status status =
-              add_pair(std::make_unique<Driven<Reduced>>(ours[views], backward),
-                       std::make_unique<Driven<TorchReduced>>(theirs[views], backward));
-          !status.ok())
-        return failed(status);
-  if (const Status status = add_pair(std::make_unique<BareChain>(workload),
-                                     std::make_unique<TorchBareChain>(workload));
-      !status.ok())
-    return failed(status);
+  Reducers reducers(torch, place, workload);
+  for (const Mode& mode : modes_of(torch))
+    if (const Status status = reducers.add_pair(made, mode); !status.ok()) return failed(status);
+  Status status = add(made, place, std::make_unique<BareChain>(workload));
+  if (status.ok()) status = add(made, place, torch.bare_chain(workload));
+  if (!status.ok()) return failed(status);
   return made;
 }
 
@@ -89,7 +133,7 @@ double median_ratio(const Summary& ours, const Summary& theirs) {
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 void print(const TorchRow& row) {
-  std::printf("%-12s %5d  %-13s %9.3f %9.3f %11.3f %9.3f %10.3f %12.3f %6llu\n",
+  std::printf("%-12s %5d  %-21s %9.3f %9.3f %11.3f %9.3f %10.3f %12.3f %6llu\n",
               row.workload.c_str(), row.ranks, row.mode.c_str(), row.ms, row.torch_ms,
               row.times_torch, row.times_torch_net, row.cpu_ms, row.torch_cpu_ms,
               static_cast<unsigned long long>(row.wrong));
@@ -104,6 +148,10 @@ std::vector<std::string> torch_suite_parts() {
 }
 
 int TorchSuite::run() {
+  const Result<const TorchSide*> loaded = load_torch_side(choice_.library);
+  if (!loaded) return complain(loaded.error().failure().detail);
+  torch_ = *loaded;
+  std::printf("PyTorch %s\n", torch_->version);
   for (const Workload& workload : workloads()) {
     const auto& only = choice_.only;
     const bool is_on = only.empty()
@@ -119,8 +167,8 @@ int TorchSuite::compare(const Workload& workload, int ranks) {
   std::vector<Summary> found;
   const int repetitions = choice_.repetitions > 0 ? choice_.repetitions : workload.repetitions;
   const int code = measure(
-      {ranks, repetitions, 2 * kPairs, choice_.spoil},
-      [&workload](const Place& place) { return make_pairs(place, workload); }, found);
+      {ranks, repetitions, 2 * (modes_of(*torch_).size() + 1), choice_.spoil},
+      [&](const Place& place) { return make_pairs(*torch_, place, workload); }, found);
   if (code == 0) add_rows(workload.name, ranks, found);
   return code;
 }
@@ -128,16 +176,17 @@ int TorchSuite::compare(const Workload& workload, int ranks) {
 void TorchSuite::add_rows(const std::string& workload, int ranks,
                           const std::vector<Summary>& found) {
   if (rows_.empty())
-    std::printf("%-12s %5s  %-13s %9s %9s %11s %9s %10s %12s %6s\n", "workload", "ranks", "mode",
+    std::printf("%-12s %5s  %-21s %9s %9s %11s %9s %10s %12s %6s\n", "workload", "ranks", "mode",
                 "ms", "torch_ms", "times_torch", "net", "cpu_ms", "torch_cpu_ms", "wrong");
-  const Summary& chain = found[2 * kPairs - 2];
-  const Summary& torch_chain = found[2 * kPairs - 1];
-  for (std::size_t i = 0; i < kPairs; ++i) {
+  const std::vector<Mode> modes = modes_of(*torch_);
+  const Summary& chain = found[2 * modes.size()];
+  const Summary& torch_chain = found[2 * modes.size() + 1];
+  for (std::size_t i = 0; i <= modes.size(); ++i) {
     const Summary& ours = found[2 * i];
     const Summary& theirs = found[2 * i + 1];
     TorchRow row{workload,
                  ranks,
-                 kModes[i],
+                 i < modes.size() ? modes[i].name : kChain,
                  ours.ms,
                  theirs.ms,
                  0,
@@ -148,7 +197,7 @@ void TorchSuite::add_rows(const std::string& workload, int ranks,
                  ours.each_ms,
                  theirs.each_ms};
     row.times_torch = row.times_torch_net = median_ratio(ours, theirs);
-    const bool has_chain = i >= 2 && i + 1 < kPairs;
+    const bool has_chain = i < modes.size() && modes[i].backward == Backward::kChain;
     if (has_chain) row.times_torch_net = (ours.ms - chain.ms) / (theirs.ms - torch_chain.ms);
     print(row);
     rows_.push_back(std::move(row));
@@ -179,6 +228,7 @@ std::string TorchSuite::to_json() const {
                     {"torch_each_ms", row.torch_each_ms},
                     {"wrong", row.wrong}});
   ordered_json out = origin_json("torch", choice_.commit);
+  out["torch"] = torch_ == nullptr ? "" : torch_->version;
   out["rows"] = rows;
   return out.dump(1) + "\n";
 }

@@ -1,10 +1,12 @@
-// TorchSuite: measures our reducer beside PyTorch's (torch_reduced.h); the two take steps in turn.
+// TorchSuite: measures our reducer beside PyTorch's (torch_side.h); the two take steps in turn.
 // A row is one mode of both:
 //
 //   copying, view     One node calls the hooks on either side, so that no graph is measured.
-//   copying_chain,    The same reducers. On each side the engine calls the hooks, through a chain
-//   view_chain        with one node per parameter: the smallest graph that works as a model does.
-//   chain             The time of that chain on each engine when nobody reduces.
+//   copying_batched,  The same, with batched_grad_copy on PyTorch's side, where that has it. Ours
+//   is view_batched      the same in both. copying_chain,    The same reducers. On each side the
+//   engine calls the hooks, through a chain view_chain        with one node per parameter: the
+//   smallest graph that works as a model does. chain             The time of that chain on each
+//   engine when nobody reduces.
 #pragma once
 
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "benchmarks/measure.h"
 #include "benchmarks/program.h"
+#include "benchmarks/torch_side.h"
 
 namespace lockstep::benchmarks {
 
@@ -49,6 +52,7 @@ class TorchSuite final : public Bench {
   void add_rows(const std::string& workload, int ranks, const std::vector<Summary>& found);
 
   const Choice choice_;
+  const TorchSide* torch_ = nullptr;
   std::vector<TorchRow> rows_;
 };
 

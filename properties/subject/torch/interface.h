@@ -86,6 +86,14 @@ struct ReducerArguments {
   bool is_lazy = false;
 };
 
+// Whether the constructor has batched_grad_copy.
+constexpr bool kHasBatched =
+    std::is_constructible_v<c10d::Reducer, std::vector<at::Tensor>,
+                            std::vector<std::vector<std::size_t>>,
+                            c10::intrusive_ptr<c10d::ProcessGroup>, std::vector<bool>, std::int64_t,
+                            bool, bool, std::unordered_map<std::size_t, std::string>, std::int64_t,
+                            bool, bool, std::vector<std::int64_t>, bool, bool>;
+
 template <class Reducer = c10d::Reducer>
 std::shared_ptr<Reducer> make_reducer(ReducerArguments arguments) {
   ReducerArguments& a = arguments;

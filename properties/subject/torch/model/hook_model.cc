@@ -7,6 +7,7 @@
 
 #include "properties/subject/torch/model/gloo_sum.h"
 #include "properties/subject/torch/model/graph.h"
+#include "properties/subject/torch/model/last_results.h"
 #include "properties/subject/torch/model/merged_entries.h"
 #include "properties/subject/torch/model/parameter_memory.h"
 #include "properties/subject/torch/model/rank_state.h"
@@ -22,15 +23,6 @@ namespace lockstep::properties::torch_model {
 using namespace reference;  // NOLINT: the vocabulary of programs
 
 namespace {
-// PyTorch aligns no member of a bucket. A list of limits is one of the first pass, too.
-Contract layout_rules(const Policies& policies, const Options& options) {
-  const bool has_list = options.last_bucket_bytes != 0;
-  Contract contract;
-  contract.alignment_bytes = 0;
-  contract.starts_without_limits = policies.starts_without_limits && !has_list;
-  return contract;
-}
-
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
 class HookModel {
@@ -126,6 +118,7 @@ class HookModel {
   const Policies policies_;
   Expectation& out_;
   ParameterMemory memory_;
+  LastResults results_;
   Graph graph_;
 
   std::vector<std::uint32_t> survivors_;
@@ -152,7 +145,12 @@ class HookModel {
 };
 
 HookModel::HookModel(const Program& program, const Policies& policies, Expectation& out)
-    : program_(program), policies_(policies), out_(out), memory_(program), graph_(memory_.owners) {
+    : program_(program),
+      policies_(policies),
+      out_(out),
+      memory_(program),
+      results_(program, memory_),
+      graph_(memory_.owners) {
   out_.buckets = assign_buckets(program_, layout_rules(policies_, program_.options));
   out_.rebuilt.clear();
   gradients_.resize(program.world * program.parameters.size());
@@ -188,6 +186,7 @@ void HookModel::begin_pass(Rank& rank) const {
 
 void HookModel::place_in_buckets() {
   orders_.clear();
+  results_.begin_layout(buckets().size());
   const auto count = static_cast<std::uint32_t>(survivors_.size());
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     const ExpectedBucket& bucket = buckets()[b];
@@ -293,6 +292,7 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
   if (kind == ZeroGrad::kKeep) return;
   for (const std::uint32_t parameter : memory_.trained) {
     Gradient& zeroed = gradient(rank, parameter);
+    results_.leave(rank, parameter, zeroed, entries(rank, parameter));
     if (kind == ZeroGrad::kUndefine) zeroed = Gradient{};
     zeroed.recorded = false;
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
@@ -769,17 +769,12 @@ bool HookModel::is_skipped(std::uint32_t bucket) const {
                      [&](std::uint32_t parameter) { return unused[parameter] != 0; });
 }
 
-// A bucket is left out: a parameter that was used on some rank is what that rank put into it. With
-// batched_grad_copy it is scaled or not; when which, is not known yet.
 void HookModel::leave_out(std::uint32_t parameter, bool is_used) {
-  if (!policies_.scales_skipped) return;
-  const std::size_t count = is_used ? memory_.places[parameter].count : 0;
-  end_reduction(parameter, is_used);
-  for (const std::uint32_t rank : survivors_) {
-    std::copy_n(given(rank, parameter), count, elements(rank, parameter));
-    gradient(rank, parameter).reduced = false;
-    if (is_used && is_batched()) gradient(rank, parameter).loose = true;
-  }
+  if (!policies_.repeats_skipped) return;
+  for (const std::uint32_t rank : survivors_)
+    results_.repeat(rank, parameter, is_used,
+                    {gradient(rank, parameter), given(rank, parameter), elements(rank, parameter),
+                     entries(rank, parameter)});
 }
 
 void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
@@ -807,6 +802,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
         add_values(dtype, into, from, end - begin);
     }
     const double* result = given(survivors_[run.result], parameter) + begin;
+    results_.keep(parameter, begin, end, result);
     for (const std::uint32_t rank : survivors_) {
       const bool takes = is_used || (has_views() && gradient(rank, parameter).in_bucket &&
                                      policies_.reduces_unused_views);
@@ -831,6 +827,8 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
   for (const std::uint32_t rank : survivors_) {
     if (!gradient(rank, parameter).defined) continue;
     entries(rank, parameter) = sum;
+    results_.keep(rank, parameter, sum);
+    gradient(rank, parameter).is_result = true;
     gradient(rank, parameter).reduced = gradient(rank, parameter).touched = true;
     gradient(rank, parameter).recorded = false;
   }
@@ -838,6 +836,7 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
 
 // What is known of a parameter's gradients after it.
 void HookModel::end_reduction(std::uint32_t parameter, bool is_used) {
+  results_.end_reduction(parameter, is_lazy());
   for (const std::uint32_t rank : survivors_) {
     Gradient& each = gradient(rank, parameter);
     if (!is_used && !(each.defined && each.in_bucket)) continue;

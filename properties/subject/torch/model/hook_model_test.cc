@@ -122,6 +122,34 @@ TEST(TorchModel, InABucketThatIsLeftOutAGradientIsScaledAndNotSummed) {
   EXPECT_TRUE(untouched.gradient(1, 0, 1).untouched);
 }
 
+// What a local pass accumulated, in a bucket that is left out then: each rank keeps its own. If the
+// bucket was reduced before, its memory is written to the gradient: scaled, or an old mean.
+TEST(TorchModel, ABucketThatIsLeftOutHasItsLastResultOnceMore) {
+  Policies repeats = with(&Policies::repeats_skipped);
+  repeats.forgets_local_use = false;
+  const auto after = [&](bool is_reduced_before, Hook hook, bool is_lazy = false) {
+    Case t(2, Mode::kDynamic, 2);
+    t.program.options.skip_all_reduce_unused_params = true;
+    t.program.options.lazy_bucket_allocation = is_lazy;
+    t.program.options.hook = hook;
+    t.program.options.first_bucket_bytes = t.program.options.bucket_bytes = 1;
+    t.step({is_reduced_before ? uses({0, 1}) : uses({0})});
+    t.step({uses({1})}, PassKind::kNoSync, ZeroGrad::kUndefine).step({uses({0})});
+    Policies policies = repeats;
+    policies.divides_lazy_views = is_lazy;
+    return by(t, policies);
+  };
+  const Case never = after(false, Hook::kNone);
+  EXPECT_EQ(never.value(2, 0, 1), never.c(1, 0, 1));
+  const Case scaled = after(true, Hook::kNone);
+  EXPECT_EQ(scaled.value(2, 0, 1), scaled.c(1, 0, 1) / 2);
+  EXPECT_NE(scaled.value(2, 0, 1), scaled.value(2, 1, 1)) << "it is no mean";
+  const Case old = after(true, Hook::kElsewhere);
+  EXPECT_EQ(old.value(2, 0, 1), old.value(0, 0, 1));
+  const Case lazy = after(true, Hook::kElsewhere, true);
+  EXPECT_EQ(lazy.value(2, 0, 1), lazy.c(1, 0, 1));
+}
+
 TEST(TorchModel, AnUnusedGradientInItsBucketIsAveraged) {
   Case t(2, Mode::kDynamic, 2);
   t.program.options.views = true;

@@ -22,9 +22,13 @@ struct Policies {
   // that are there move into the bucket, and are divided as divides_views says (G2).
   bool divides_lazy_views = false;
   // With skip_all_reduce_unused_params: what there is of a gradient is scaled in a bucket that is
-  // left out, too; that is the result in view mode, and if a local pass used the parameter (G5,
-  // P9).
+  // left out, too, which changes gradients that are views, or sparse (G5, P9).
   bool scales_skipped = false;
+  // With the same: if a bucket that is left out was reduced before, and is not lazy, the memory of
+  // that result is written to its gradients, which has what is scaled now, or after a hook that
+  // leaves its result elsewhere, and in a sparse gradient that is another one, the old mean (G5,
+  // P9).
+  bool repeats_skipped = false;
   // The communication hook that averages divides the bucket (S4).
   bool divides_in_hooks = true;
   // The one that compresses rounds to 16 bits first, and divides then (S4).
@@ -95,12 +99,13 @@ struct Policy {
 };
 
 // The policies, by name.
-constexpr std::array<Policy, 27> kPolicies{{
+constexpr std::array<Policy, 28> kPolicies{{
     {"rounds_factor", &Policies::rounds_factor, kOldestVersion, {2, 4, 1}},
     {"divides_views", &Policies::divides_views},
     {"divides_batched", &Policies::divides_batched, {2, 15, 0}},
     {"divides_lazy_views", &Policies::divides_lazy_views, {2, 15, 0}},
     {"scales_skipped", &Policies::scales_skipped, {2, 9, 1}},
+    {"repeats_skipped", &Policies::repeats_skipped, {2, 9, 1}},
     {"divides_in_hooks", &Policies::divides_in_hooks},
     {"compresses_first", &Policies::compresses_first},
     {"reduces_unused_views", &Policies::reduces_unused_views},

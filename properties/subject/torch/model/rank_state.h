@@ -15,7 +15,8 @@ struct Gradient {
   bool in_bucket = false;      // B7
   bool in_new_bucket = false;  // with lazy buckets: in the memory that the bucket has in this pass
   bool shapeless = false;      // sparse: zeroed in place, and without rows since
-  bool loose = false;          // lies in a bucket whose reduction goes on
+  bool is_result = false;  // sparse: what the last reduction of its bucket gave, and still gives
+  bool loose = false;      // lies in a bucket whose reduction goes on
   std::uint64_t offset = 0;
 };
 

@@ -9,6 +9,14 @@ namespace lockstep::properties::torch_model {
 
 using namespace reference;  // NOLINT: the vocabulary of programs
 
+Contract layout_rules(const Policies& policies, const Options& options) {
+  const bool has_list = options.last_bucket_bytes != 0;
+  Contract contract;
+  contract.alignment_bytes = 0;
+  contract.starts_without_limits = policies.starts_without_limits && !has_list;
+  return contract;
+}
+
 void order_rebuilt(const Options& options, const std::vector<std::uint32_t>& order,
                    std::vector<ExpectedBucket>& buckets) {
   std::vector<std::pair<std::int64_t, ExpectedBucket>> keyed;
