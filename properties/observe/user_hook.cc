@@ -183,7 +183,10 @@ class UserHook final : public CommunicationHook {
   Status reach_taken_gradient(const HookBucket& bucket) {
     Result<Tensor> gradient = copy_of(bucket.views().back());
     if (!gradient) return gradient.error();
-    const Edge root{setup_.parameters[bucket.parameters().back()], 0};
+    const std::size_t last = bucket.parameters().back();
+    expect(last < setup_.parameters.size(), "the hook gets a parameter that is not there");
+    if (last >= setup_.parameters.size()) return {};
+    const Edge root{setup_.parameters[last], 0};
     const Status status = engine_.backward({&root, 1}, {&*gradient, 1}, false);
     expect(status.code() == Code::kReadyTwice,
            "a backward to a gradient that the pass has taken is not refused");

@@ -551,7 +551,7 @@ std::vector<Field> fields_of_ranks() {
        {}},
       {"a failed reset",
        [](Changed& c) {
-         c.observation().ranks[0].failed_joins.push_back({0, 1000, "timeout"});
+         c.observation().ranks[0].failed_joins.push_back({1000, 1000, "timeout"});
          return true;
        },
        {U::kLastStepOfExited}},
