@@ -185,7 +185,6 @@ class UserHook final : public CommunicationHook {
     if (!gradient) return gradient.error();
     const std::size_t last = bucket.parameters().back();
     expect(last < setup_.parameters.size(), "the hook gets a parameter that is not there");
-    if (last >= setup_.parameters.size()) return {};
     const Edge root{setup_.parameters[last], 0};
     const Status status = engine_.backward({&root, 1}, {&*gradient, 1}, false);
     expect(status.code() == Code::kReadyTwice,
