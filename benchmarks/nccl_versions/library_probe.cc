@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -73,18 +74,16 @@ bool is_name(const char* text) {
 
 // The name of the table of a network that the communicator points to: a table begins with the
 // pointer to its name, and its second field is a function.
-std::string network_of(const std::uint64_t* communicator) {
+std::string network_of(const void* const* communicator) {
   const SafeReader memory;
-  for (std::size_t i = 0; i < kCommunicatorBytes / sizeof(std::uint64_t); ++i) {
-    if (communicator[i] < 4096) continue;
-    std::array<std::uint64_t, 2> table{};
+  for (std::size_t i = 0; i < kCommunicatorBytes / sizeof(void*); ++i) {
+    std::array<const void*, 2> table{};
     std::array<char, kLongestNetwork> name{};
-    if (!memory.read(reinterpret_cast<const void*>(communicator[i]), table.data(), sizeof table))
-      continue;
-    if (!memory.read(reinterpret_cast<const void*>(table[0]), name.data(), sizeof name)) continue;
+    if (communicator[i] == nullptr) continue;
+    if (!memory.read(communicator[i], table.data(), sizeof table)) continue;
+    if (!memory.read(table[0], name.data(), sizeof name)) continue;
     Dl_info function{};
-    if (::dladdr(reinterpret_cast<const void*>(table[1]), &function) != 0 && is_name(name.data()))
-      return name.data();
+    if (::dladdr(table[1], &function) != 0 && is_name(name.data())) return name.data();
   }
   return "";
 }
@@ -110,9 +109,9 @@ std::string ask_for_plugin(const std::string& library, const ElfFile& file,
   for (const char* const name : {kNetPluginLoad, kNetInit}) {
     const auto found = file.functions.find(name);
     if (found == file.functions.end()) continue;
-    out["result"] = reinterpret_cast<OfCommunicator>(map->l_addr + found->second)(communicator);
+    out["result"] = std::bit_cast<OfCommunicator>(map->l_addr + found->second)(communicator);
   }
-  out["network"] = network_of(static_cast<const std::uint64_t*>(communicator));
+  out["network"] = network_of(static_cast<const void* const*>(communicator));
   out["asked"] = recorded_lookups();
   return out.dump();
 }

@@ -25,6 +25,13 @@ Verdict hang_of(std::chrono::milliseconds limit) {
                       static_cast<double>(limit.count()) / 1000)};
 }
 
+Verdict starved_of(std::chrono::milliseconds limit) {
+  return not_run(fmt::format(
+      "the process that ran the case waited for a processor for most of the time, and gave no "
+      "answer within four times its limit of {} s: run less beside it, or fewer jobs (--jobs)",
+      static_cast<double>(limit.count()) / 1000));
+}
+
 Verdict not_run(const std::string& what) { return {Failing::kInconclusive, "environment", what}; }
 
 void CaseServer::serve(ChildLine& line) {
@@ -61,12 +68,10 @@ Outcome CaseServer::lost() const {
   return outcome;
 }
 
-// The case has taken too long, or the user has interrupted the program.
-Outcome CaseServer::given_up() {
+Outcome CaseServer::given_up(Verdict verdict) {
   child_.end();
   Outcome outcome;
-  outcome.verdict =
-      interrupted() ? Verdict{Failing::kInconclusive, "server", "interrupted"} : hang_of(limit_);
+  outcome.verdict = std::move(verdict);
   return outcome;
 }
 
@@ -101,7 +106,7 @@ void CaseServer::begin(const Case& c, Request request, std::chrono::milliseconds
                                   {"detailed", request.detailed}};
   // If the child does not read the message, receive() reports why.
   (void)child_.send(message.dump());
-  end_ = Clock::now() + limit;
+  start_ = Clock::now();
 }
 
 std::optional<Outcome> CaseServer::wait(std::chrono::milliseconds turn) {
@@ -110,10 +115,13 @@ std::optional<Outcome> CaseServer::wait(std::chrono::milliseconds turn) {
     outcome.verdict = not_run(not_started_);
     return outcome;
   }
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now());
-  if (interrupted() || left.count() <= 0) return given_up();
+  if (interrupted()) return given_up({Failing::kInconclusive, "server", "interrupted"});
+  const auto taken = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - start_);
+  const HangWatch::Found found = watch_.look(child_.group(), {taken, limit_});
+  if (found == HangWatch::Found::kHung) return given_up(hang_of(limit_));
+  if (found == HangWatch::Found::kStarved) return given_up(starved_of(limit_));
   std::string answer;
-  switch (child_.receive(answer, std::min(left, turn))) {
+  switch (child_.receive(answer, turn)) {
     case Child::Received::kFinished:
     case Child::Received::kLost:
       return lost();
@@ -123,7 +131,7 @@ std::optional<Outcome> CaseServer::wait(std::chrono::milliseconds turn) {
       break;
   }
   if (answer == kBeginsAgain) {
-    end_ = Clock::now() + limit_;
+    start_ = Clock::now();
     return std::nullopt;
   }
   Result<Outcome> read = outcome_from_json(answer);

@@ -12,6 +12,7 @@
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_lane.h"
 #include "properties/process/child.h"
+#include "properties/process/hang_watch.h"
 #include "properties/report/outcome.h"
 
 namespace lockstep::properties {
@@ -27,7 +28,8 @@ class CaseServer {
     bool events = false;    // return the trace events
     bool detailed = false;  // and, for a failure, the flight records of the ranks
   };
-  // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66). After
+  // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66); for what
+  // the process waits for a processor it has more time (hang_watch.h). After
   // Ctrl-C (interrupt.h) it does not wait: it kills the child, and the Outcome is inconclusive.
   Outcome run(const Case& c, Request request, std::chrono::milliseconds limit);
   // Like the above, with the limit of the case (time_limit.h).
@@ -45,20 +47,22 @@ class CaseServer {
  private:
   using Clock = std::chrono::steady_clock;
   Outcome lost() const;
-  Outcome given_up();
+  Outcome given_up(Verdict verdict);
   void serve(ChildLine& line);
 
   LaneKind kind_;
   Subject subject_;
   Child child_{remove_net_plan_of};
   std::chrono::milliseconds limit_{0};  // of the case that runs
-  Clock::time_point end_;               // when it is over
-  std::string not_started_;             // why the case could not begin; empty if it could
+  Clock::time_point start_;             // when it began
+  HangWatch watch_;
+  std::string not_started_;  // why the case could not begin; empty if it could
 };
 
-// The verdict on a case whose process was lost, or hung.
+// The verdict on a case whose process was lost, hung, or waited for a processor for too long.
 Verdict crash_of(const Child& child);
 Verdict hang_of(std::chrono::milliseconds limit);
+Verdict starved_of(std::chrono::milliseconds limit);
 // The verdict on a run that was impossible: `what` says what is missing, and what to do.
 Verdict not_run(const std::string& what);
 

@@ -92,7 +92,7 @@ Status Workers::start() {
 
 Status Workers::launch(int worker) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
-  slot = {std::make_unique<Child>(remove_net_plan_of), false};
+  slot = {std::make_unique<Child>(remove_net_plan_of), false, HangWatch()};
   const Status status = slot.child->start([this, worker](ChildLine& line) { work(worker, line); });
   slot.done = !status.ok();
   return status;
@@ -251,12 +251,16 @@ std::optional<Found> Workers::read(int worker, const std::string& text) {
 
 std::optional<Found> Workers::find_hung() {
   for (int w = 0; w < plan_.jobs; ++w) {
-    const Slot& slot = slots_[static_cast<std::size_t>(w)];
+    Slot& slot = slots_[static_cast<std::size_t>(w)];
     const Shared::Worker& shared = shared_->workers[static_cast<std::size_t>(w)];
     const CaseTimer::Running running = shared.timer.running();
-    if (slot.done || !running.is_over_limit()) continue;
+    if (slot.done) continue;
+    const HangWatch::Found found = slot.watch.look(slot.child->group(), running);
+    if (found == HangWatch::Found::kNothing) continue;
     slot.child->end();
-    return lost(w, shared.current, hang_of(running.limit));
+    return lost(
+        w, shared.current,
+        found == HangWatch::Found::kHung ? hang_of(running.limit) : starved_of(running.limit));
   }
   return std::nullopt;
 }

@@ -28,6 +28,7 @@
 #include "properties/lane/lane.h"
 #include "properties/oracle/metamorphic.h"
 #include "properties/process/child.h"
+#include "properties/process/hang_watch.h"
 #include "properties/report/outcome.h"
 #include "properties/shrink/size.h"
 
@@ -138,6 +139,7 @@ class Workers {
   struct Slot {
     std::unique_ptr<Child> child;
     bool done = false;
+    HangWatch watch;
   };
   Status launch(int worker);
   void work(int worker, ChildLine& line);

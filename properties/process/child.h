@@ -62,7 +62,8 @@ class Child {
   Status start(const std::function<void(ChildLine&)>& body);
 
   bool is_running() const { return pid_ > 0; }
-  int fd() const { return fd_; }  // for poll()
+  int fd() const { return fd_; }        // for poll()
+  pid_t group() const { return pid_; }  // the process group of the child and of its children
   // Whether the child has ended, so that receive() returns at once, even if another process still
   // holds the child's socket.
   bool has_ended() const;

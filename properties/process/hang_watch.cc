@@ -1,0 +1,71 @@
+#include "properties/process/hang_watch.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+namespace lockstep::properties {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMostLimits = 4;
+
+// The process group that /proc/PID/stat names, or -1. The name of the program, in brackets, may
+// contain anything.
+pid_t group_of(const fs::path& process) {
+  std::ifstream file(process / "stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return -1;
+  std::istringstream fields(line.substr(name_end + 1));
+  std::string state;
+  pid_t parent = -1;
+  pid_t group = -1;
+  return fields >> state >> parent >> group ? group : -1;
+}
+
+}  // namespace
+
+HangWatch::Waits HangWatch::waits_of(pid_t group) const {
+  Waits waits;
+  std::error_code ignored;
+  for (const fs::directory_entry& process : fs::directory_iterator(processes_, ignored)) {
+    const std::string name = process.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (group_of(process.path()) != group) continue;
+    for (const fs::directory_entry& thread :
+         fs::directory_iterator(process.path() / "task", ignored)) {
+      std::ifstream file(thread.path() / "schedstat");
+      double ran_ns = 0;
+      double waited_ns = 0;
+      if (file >> ran_ns >> waited_ns) waits[thread.path().filename().string()] = waited_ns * 1e-9;
+    }
+  }
+  return waits;
+}
+
+HangWatch::Found HangWatch::look(pid_t group, CaseTimer::Running running) {
+  if (2 * running.taken < running.limit || running.limit.count() == 0) {
+    half_way_.reset();
+    return Found::kNothing;
+  }
+  if (!half_way_ || running.taken < half_way_->taken) half_way_ = {running.taken, waits_of(group)};
+  if (!running.is_over_limit()) return Found::kNothing;
+  double longest_s = 0;
+  for (const auto& [thread, waited_s] : waits_of(group)) {
+    const auto before = half_way_->waits.find(thread);
+    longest_s =
+        std::max(longest_s, waited_s - (before == half_way_->waits.end() ? 0 : before->second));
+  }
+  const auto waited =
+      std::chrono::duration_cast<CaseTimer::Milliseconds>(std::chrono::duration<double>(longest_s));
+  if (running.taken - waited >= running.limit) return Found::kHung;
+  return running.taken >= kMostLimits * running.limit ? Found::kStarved : Found::kNothing;
+}
+
+}  // namespace lockstep::properties
