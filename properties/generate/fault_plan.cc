@@ -486,7 +486,7 @@ void draw_faults(Random& random, const GenerateOptions& options, Case& value) {
 void draw_payload_faults(Random random, const GenerateOptions& options, Case& value) {
   const bool is_swarm = options.faults == GenerateOptions::Faults::kSwarm;
   if (!is_swarm || value.program.steps.empty() || !changes_payload(options, value)) return;
-  if (random.percent(60)) PlanDrawer(random, options, value).draw_payload_plan();
+  if (random.percent(63)) PlanDrawer(random, options, value).draw_payload_plan();
 }
 
 void draw_call_faults(Random random, const GenerateOptions& options, Case& value) {

@@ -113,7 +113,8 @@ TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
       if (!fault.in_reset) continue;
       ++in_reset;
       kinds.insert(fault.kind);
-      EXPECT_GT(fault.step, 0u);  // a fault of an earlier step makes the ranks reset
+      // A fault of an earlier step makes the ranks reset; connecting may fail in the construction.
+      EXPECT_TRUE(fault.step > 0 || fault.kind == faults::Kind::kConnectError);
     }
     for (const faults::Fault& fault : generate(19, index, gloo).faults.faults)
       EXPECT_FALSE(fault.in_reset);

@@ -272,13 +272,21 @@ class DiagnosisOracle {
                                                                     : judge_missing(record, *last);
   }
 
-  // A failure of the group in a bucket says to which reducer the bucket belongs.
-  static std::string judge_failure(const FlightRecord& record, const Failure& raised) {
+  // How many collectives the ranks of a new group agree by, at most (B4).
+  std::int64_t agreements() const {
+    const reference::Options& options = program_.options;
+    return 1 + (options.pinned != 0 ? 1 : 0) + (options.own_group ? 1 : 0);
+  }
+
+  // A failure of the group in a bucket says to which reducer the bucket belongs. A failure in an
+  // agreement, of which the rank hears in a bucket, says to none.
+  std::string judge_failure(const FlightRecord& record, const Failure& raised) const {
     if (record.failure->detail != raised.detail || record.failure->bucket != raised.bucket ||
         record.failure->sequence != raised.sequence)
       return "records another failure than the one that was raised: " + raised.to_string();
     const bool is_of_bucket = !kOwnErrors.has(raised.code) && !raised.collective.empty() &&
-                              raised.bucket != kNone && raised.code != Code::kAborted;
+                              raised.bucket != kNone && raised.code != Code::kAborted &&
+                              raised.sequence >= agreements();
     const bool is_own = raised.reducer_id == record.reducer_id;
     if (is_own || (raised.reducer_id == kNone && !is_of_bucket)) return "";
     return fmt::format("is that of reducer {}, and the failure says {}", record.reducer_id,

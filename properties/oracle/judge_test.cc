@@ -78,6 +78,9 @@ class JudgeTest : public ::testing::Test {
     failure.code = code;
     failure.rank = failure.reported_by = static_cast<int>(rank);
     failure.pass = 0;
+    failure.definite = code == Code::kMismatch;
+    failure.detail = failure.definite ? "rank 0 entered one collective; rank 1 entered another one"
+                                      : "what the test makes up";
     step(rank).status = failure;
     step(rank).poisoned = true;
     step(rank).gradients.clear();
@@ -582,6 +585,7 @@ TEST_F(JudgeTest, S2ARankWhoseBucketsNobodyNeedsMayBeLeftBeforeItsOwnError) {
     failure.pass = 0;
     failure.collective = "all_reduce";
     failure.sequence = 1;
+    failure.detail = "what the test makes up";
     step(1).status = failure;
     step(1).poisoned = true;
     step(1).launched = false;

@@ -117,7 +117,9 @@ TEST_F(RefusalOracle, WantsTheRankThatDiffers) {
 TEST_F(RefusalOracle, WantsBothSidesOfADifference) {
   observe(MisfitKind::kLimits, 2);
   failure(0).detail = "ranks differ";
-  expect_wrong("the error must say what rank 0 has");
+  expect_wrong("the error must say what ranks 0 and 2 have");
+  failure(0).detail = "rank 0 has 'one line', rank 2 has 'one line'";
+  expect_wrong("the error must say where the ranks differ");
 }
 
 TEST_F(RefusalOracle, WantsTheReasonOfTheRankThatRefuses) {
