@@ -100,7 +100,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 497256880142923313u);
+  EXPECT_EQ(hash, 5563971162694640838u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -113,8 +113,10 @@ TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
       if (!fault.in_reset) continue;
       ++in_reset;
       kinds.insert(fault.kind);
-      // A fault of an earlier step makes the ranks reset; connecting may fail in the construction.
-      EXPECT_TRUE(fault.step > 0 || fault.kind == faults::Kind::kConnectError);
+      // A fault of an earlier step makes the ranks reset. In the construction it is connecting that
+      // may fail, and the store beside it.
+      EXPECT_TRUE(fault.step > 0 || fault.kind == faults::Kind::kConnectError ||
+                  faults::is_store_call(fault.kind));
     }
     for (const faults::Fault& fault : generate(19, index, gloo).faults.faults)
       EXPECT_FALSE(fault.in_reset);
