@@ -119,8 +119,8 @@ class Ring {
   };
   bool pass(Step step, std::int64_t elements) {
     elements = std::max<std::int64_t>(elements, 0);
-    const std::int64_t unit =
-        std::max((elements + 16 * slices_ - 1) / (16 * slices_) * 16, smallest_);
+    const std::int64_t in_all = std::int64_t{16} * slices_;
+    const std::int64_t unit = std::max((elements + in_all - 1) / in_all * 16, smallest_);
     for (int slice = 0; slice < slices_; ++slice) {
       const std::int64_t part = std::min(unit, elements);
       const std::size_t bytes = static_cast<std::size_t>(part) * bytes_;

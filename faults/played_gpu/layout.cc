@@ -128,7 +128,8 @@ std::array<Part, 6> parts_of(const Layout& layout) {
 
 std::size_t rows_of(const Layout& layout, const Part& part) {
   const int kinds = part.reduces ? kOperations * layout.types : 1;
-  return static_cast<std::size_t>(kinds * part.algorithms * kProtocols);
+  return std::size_t{kProtocols} * static_cast<std::size_t>(kinds) *
+         static_cast<std::size_t>(part.algorithms);
 }
 
 }  // namespace

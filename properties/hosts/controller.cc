@@ -119,18 +119,17 @@ void Controller::serve(Connection& connection) {
     const std::scoped_lock lock(mutex_);
     --strangers_;
   }
-  if (!greeting) {
-    complain(fmt::format("refused {}: {}", peer, greeting.error().failure().detail));
-  } else if (greeting->role == Role::kStore && meets_fault(faults::Kind::kStoreDead)) {
-    // Its connection is closed.
-  } else if (greeting->role == Role::kStore) {
-    serve_store(line, greeting->generation, peer);
-  } else {
+  if (greeting && greeting->role != Role::kStore) {
     const std::scoped_lock lock(mutex_);
     lines_[greeting->rank] = std::move(line);
     changed_.notify_all();
+  } else {
+    if (!greeting)
+      complain(fmt::format("refused {}: {}", peer, greeting.error().failure().detail));
+    else if (!meets_fault(faults::Kind::kStoreDead))
+      serve_store(line, greeting->generation, peer);
+    if (line.fd() >= 0) ::shutdown(line.fd(), SHUT_RDWR);
   }
-  if (line.fd() >= 0) ::shutdown(line.fd(), SHUT_RDWR);
   connection.is_done = true;
 }
 

@@ -121,7 +121,7 @@ Status NodeFaults::start(Active& active) {
 void NodeFaults::begin(const Fault& fault, pid_t process) {
   Active active{fault, process, {}, 0, TimedFaults<Active>::end_of(fault)};
   const Status status = start(active);
-  faults_.add(std::move(active), status);
+  faults_.add(active, status);
 }
 
 FaultReport NodeFaults::end(const Active& active) {

@@ -155,7 +155,7 @@ class Pump {
 // A connection that is carried. It lives as long as one of its operations is under way.
 class RelayedStream : public std::enable_shared_from_this<RelayedStream> {
  public:
-  RelayedStream(tcp::socket near, bool is_outgoing, std::string peer, ActiveFaults& faults)
+  RelayedStream(tcp::socket near, bool is_outgoing, const std::string& peer, ActiveFaults& faults)
       : near_(std::move(near)),
         far_(near_.get_executor()),
         there_(near_, far_, peer, is_outgoing ? LinkDirection::kSent : LinkDirection::kReceived,

@@ -178,7 +178,9 @@ std::vector<MatrixExample> examples_of(const Matrix& matrix) {
   }
   std::vector<MatrixExample> out;
   std::set<std::size_t> chosen;
-  for (auto& [key, cases] : candidates) {
+  for (auto& candidate : candidates) {
+    const auto& key = candidate.first;
+    auto& cases = candidate.second;
     std::sort(cases.begin(), cases.end());
     const auto end = std::find_if(cases.begin(), cases.end(), [&cases](const auto& each) {
       return each.first != cases.front().first;
