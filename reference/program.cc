@@ -264,6 +264,7 @@ void normalize(Program& program) {
   if (options.order != Order::kRankOrder) options.verify = false;
   limit(options.hook, Hook::kPowerSgd);
   limit(options.launch, Launch::kAfterBackward);
+  limit(options.finalization, Finalization::kNever);
   limit(options.join, Join::kByActive);
   if (options.join == Join::kNone) options.early_termination = false;
   if (program.world < 2) options.two_groups = false;
@@ -324,6 +325,22 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Pro
     single.erase(left);
   }
   return pairs;
+}
+
+std::uint32_t endings_by_hand(const Options& options, const Step& step) {
+  const bool is_synced = step.kind == PassKind::kSynced;
+  switch (options.finalization) {
+    case Finalization::kAutomatic:
+    case Finalization::kNever:
+      return 0;
+    case Finalization::kAfter:
+      return is_synced ? 1 : 0;
+    case Finalization::kTwice:
+      return is_synced ? 2 : 0;
+    case Finalization::kAlways:
+      return 1;
+  }
+  return 0;
 }
 
 std::vector<std::uint64_t> bucket_limits(const Options& options) {

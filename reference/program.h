@@ -150,6 +150,15 @@ enum class Transport : std::uint8_t { kHost, kStaged, kNccl };
 // When buckets are reduced (P14).
 enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
 
+// Who ends a pass that is reduced: waits for its collectives, and gives the gradients their means. Of
+// PyTorch's reducer alone (set_manual_finalization_required, finalize_backward_manual).
+//   kAutomatic  the backward that completes the pass
+//   kAfter      the user, after the last backward of each synced step
+//   kTwice      the user, twice there; the second time is one too many
+//   kAlways     the user, also after the last backward of each local step, which has nothing to end
+//   kNever      nobody
+enum class Finalization : std::uint8_t { kAutomatic, kAfter, kTwice, kAlways, kNever };
+
 // Uneven inputs (S2). kNone: all ranks have all inputs. Otherwise Program::steps_per_rank says how
 // many each rank has, and N is the number of all ranks (kByAll) or of those that still train
 // (kByActive).
@@ -307,7 +316,11 @@ struct Options {
   // Buckets whose parameters are all unused are not reduced. Not in plain mode, and only where all
   // ranks run the same graphs.
   bool skip_all_reduce_unused_params = false;
+  Finalization finalization = Finalization::kAutomatic;
 };
+
+// How often the user ends the pass of a step by hand, if it calls a backward.
+std::uint32_t endings_by_hand(const Options& options, const Step& step);
 
 // The limits of the buckets of one dtype and device, in order, in bytes; the last limit is that of
 // all further buckets.

@@ -337,7 +337,9 @@ struct Table<reference::Options> {
              .percent = 50,
              .change = "skip_all_reduce_unused_params",
              .keeps = keeps::without_local_use,
-             .keeps_errors = true}));
+             .keeps_errors = true}),
+      field("finalization", &R::finalization,
+            {.clause = "P7", .needs = kFinalization, .percent = 25}));
 };
 
 template <>
@@ -596,6 +598,15 @@ struct Values<reference::MisfitKind> {
       {.name = "layout", .phrase = "a pinned layout of other parameters, as every rank has"},
   };
   static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
+};
+template <>
+struct Values<reference::Finalization> {
+  static constexpr Value list[] = {
+      {"automatic"},
+      {"after", 60, {}, "; the user ends passes", "passes that the user ends"},
+      {"twice", 10, {}, "; the user ends passes twice", "passes that end twice"},
+      {"always", 15, {}, "; the user ends local passes, too", "local passes that the user ends"},
+      {"never", 15, {}, "; nobody ends passes", "passes that nobody ends"}};
 };
 template <>
 struct Values<reference::Launch> {

@@ -132,7 +132,7 @@ Capabilities torch_capabilities(const torch_model::Version& version) {
   Capabilities out = torch_capabilities();
   if (version >= torch_model::Version{2, 9, 1}) out = out.with(kSkipsUnused);
   if (version >= torch_model::Version{2, 15, 0})
-    out = out.with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits);
+    out = out.with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits).with(kFinalization);
   return out;
 }
 

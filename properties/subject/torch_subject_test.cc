@@ -33,7 +33,7 @@ TEST(TorchCapabilities, YoungOptionsAreDrawnForVersionsThatHaveThem) {
   EXPECT_EQ(torch_capabilities({2, 4, 1}), torch_capabilities());
   EXPECT_EQ(torch_capabilities({2, 9, 1}), torch_capabilities().with(kSkipsUnused));
   EXPECT_EQ(torch_capabilities({2, 15, 0}),
-            torch_capabilities({2, 9, 1}).with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits));
+            torch_capabilities({2, 9, 1}).with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits).with(kFinalization));
 }
 
 }  // namespace

@@ -226,6 +226,11 @@ class Training {
     if (outputs.empty()) return;
     while (call < reference::call_count(pass) && observed.status.ok())
       run_backward(pass, call++, outputs, observed);
+    const std::uint32_t endings = wrapper_ ? endings_by_hand(program_.options, step) : 0;
+    for (std::uint32_t end = 0; end < endings && observed.status.ok(); ++end) {
+      observed.failed_call = static_cast<std::int32_t>(call + end);
+      observed.status = caught([this] { wrapper_->end_pass(); });
+    }
   }
 
   void run_forward(const reference::Forward& forward, bool is_synced,

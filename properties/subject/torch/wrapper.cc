@@ -171,6 +171,8 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
                            options.views, static_cast<std::int64_t>(options.first_bucket_bytes),
                            options.skip_all_reduce_unused_params, std::move(limit_list),
                            options.batched_grad_copy, options.lazy_bucket_allocation});
+  if (options.finalization != reference::Finalization::kAutomatic)
+    require_manual_finalization(*reducer_);
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
   if (is_static_) {
@@ -193,6 +195,8 @@ void Wrapper::begin_forward(bool is_synced) {
   }
   reducer_->rebuild_buckets();
 }
+
+void Wrapper::end_pass() { finalize_by_hand(*reducer_); }
 
 bool Wrapper::has_static_sink() const {
   if (!is_static_) return false;

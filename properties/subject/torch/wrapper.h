@@ -65,6 +65,8 @@ class Wrapper {
   void begin_forward(bool is_synced);
   // Takes the module's outputs and returns the outputs for the user.
   std::vector<at::Tensor> end_forward(bool is_synced, std::vector<at::Tensor> outputs);
+  // Ends a pass by hand, if the options ask for it.
+  void end_pass();
 
  private:
   // Returns whether the outputs of a forward in static mode go through the identity function.

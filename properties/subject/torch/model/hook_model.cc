@@ -64,6 +64,8 @@ class HookModel {
   void add_entries(std::uint32_t parameter, Entries& into, const Entries& next);
   void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
   void finish_pass(const Step& step, ExpectedStep& expected);
+  void leave_unfinished(ExpectedStep& expected, bool is_all);
+  void end_twice(ExpectedStep& expected);
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
   bool is_skipped(std::uint32_t bucket) const;
@@ -118,6 +120,8 @@ class HookModel {
     const bool is_there = is_lazy() ? own.in_new_bucket : own.in_bucket;
     return (is_there && policies_.divides_views) || is_batched();
   }
+  bool ends_by_hand() const { return program_.options.finalization != Finalization::kAutomatic; }
+  std::uint32_t endings(const Step& step) const { return endings_by_hand(program_.options, step); }
   bool may_rebuild() const { return policies_.rebuilds_unless_dynamic && !is_dynamic(); }
   const std::vector<ExpectedBucket>& buckets() const {
     return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
@@ -356,15 +360,18 @@ void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRa
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
   if (kept_outputs(pass) == 0) return;
-  while (rank.next_call < call_count(pass) && !rank.is_complete) {
+  while (rank.next_call < call_count(pass) && (!rank.is_complete || ends_by_hand())) {
     if (!run_call(step, number, expected)) return;
     const bool is_silent = step.kind == PassKind::kSynced && !rank.is_unfinished;
     if (!policies_.stays_out_without_hooks && is_dynamic() && is_silent)
       for (const std::uint32_t parameter : memory_.reduced) (void)mark_ready(number, parameter);
   }
-  if (policies_.reports_missing_later || !rank.is_unfinished || rank.is_complete) return;
+  // A pass that is not complete cannot be ended by hand.
+  const bool is_ended = endings(step) > 0 && !rank.is_complete;
+  const bool is_noticed = !policies_.reports_missing_later && rank.is_unfinished;
+  if (!is_ended && (!is_noticed || rank.is_complete)) return;
   expected.error = Error::kIncomplete;
-  expected.error_call = rank.next_call - 1;
+  expected.error_call = rank.next_call - (is_ended ? 0 : 1);
   expected.parameters = missing(rank);
 }
 
@@ -382,12 +389,13 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
     if (event.kind == Event::Kind::kTensor) add_tensor(event, number, step.key);
     if (i < first || event.kind == Event::Kind::kTensor) continue;
     if (event.kind == Event::Kind::kEnd) {
-      if (event.depth != completed_at) continue;
+      if (event.depth != completed_at || ends_by_hand()) continue;
       rank.next_event = i + 1;
       return true;
     }
     if (event.defined) add_sum(event, number);
     const bool was_complete = rank.is_complete;
+    if (was_complete && ends_by_hand() && counts_hooks(rank)) is_open_ = true;
     if (const Error error = take_hook(number, event); error != Error::kNone) {
       // Its bucket is on its way, perhaps, and what came second is in it or not.
       if (is_sparse(event.parameter) || gradient(number, event.parameter).in_bucket)
@@ -424,6 +432,11 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
 // is over.
 Error HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
+  // Such a pass is launched, and can then be ended by no call.
+  if (!rank.is_armed && ends_by_hand()) {
+    is_open_ = true;
+    return Error::kNone;
+  }
   if (!rank.is_armed || rank.is_complete) {
     const bool is_error =
         policies_.first_static_pass_is_any ? !rank.is_armed : policies_.repeats_first_static_pass;
@@ -666,6 +679,27 @@ bool HookModel::blocks_others(std::uint32_t number, ExpectedStep& expected) cons
   return blocks;
 }
 
+// The pass is complete, and nobody ends it: the next forward with gradients is an error. If only
+// some ranks have come so far, what others meet in later passes is not known.
+void HookModel::leave_unfinished(ExpectedStep& expected, bool is_all) {
+  is_open_ = is_open_ || !is_all;
+  expected.knows_collectives = false;
+  for (const std::uint32_t rank : survivors_)
+    for (const std::uint32_t parameter : memory_.reduced)
+      if (has_views() || is_sparse(parameter)) gradient(rank, parameter).loose = true;
+}
+
+// The pass is over when it is ended for the second time. What becomes of that beside another rank's
+// error is not known.
+void HookModel::end_twice(ExpectedStep& expected) {
+  for (const std::uint32_t rank : survivors_) {
+    ExpectedRankStep& each = expected.ranks[rank];
+    is_open_ = is_open_ || each.error != Error::kNone;
+    each.error = Error::kSecondBackward;
+    each.error_call = ranks_[rank].next_call + 1;
+  }
+}
+
 // What all ranks did, together.
 void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
   const auto is_complete = [this](std::uint32_t rank) { return ranks_[rank].is_complete; };
@@ -674,7 +708,10 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
   const auto has_own = [&](std::uint32_t rank) {
     return expected.ranks[rank].error != Error::kNone;
   };
+  if (endings(step) > 1 && is_any && is_all) end_twice(expected);
   const bool fails = std::any_of(survivors_.begin(), survivors_.end(), has_own);
+  const bool is_left = ends_by_hand() && endings(step) == 0;  // nobody waits for what was launched
+  if (is_left && is_any) return leave_unfinished(expected, is_all && !fails);
   expected.any_error = fails || (is_any && !is_all);
   if (is_any && is_all && !survivors_.empty()) reduce(expected);
   for (const std::uint32_t rank : survivors_) {
