@@ -16,7 +16,7 @@ namespace {
 
 // A row: how both are driven, and with which options torch's reducer is made.
 struct Mode {
-  const char* name;
+  std::string name;
   Backward backward;
   TorchOptions options;
 };
@@ -26,18 +26,13 @@ constexpr const char* kChain = "chain";  // the last row
 std::vector<Mode> modes_of(const TorchSide& torch) {
   std::vector<Mode> modes;
   for (const Backward backward : {Backward::kHooks, Backward::kChain})
-    for (const bool batched : {false, true}) {
-      if (batched && !torch.has_batched) continue;
-      const bool is_chain = backward == Backward::kChain;
-      const char* const copying = batched ? "copying_batched" : "copying";
-      const char* const view = batched ? "view_batched" : "view";
-      modes.push_back({is_chain ? batched ? "copying_batched_chain" : "copying_chain" : copying,
-                       backward,
-                       {false, batched}});
-      modes.push_back({is_chain ? batched ? "view_batched_chain" : "view_chain" : view,
-                       backward,
-                       {true, batched}});
-    }
+    for (const bool batched : {false, true})
+      for (const bool views : {false, true}) {
+        if (batched && !torch.has_batched) continue;
+        const std::string name = views ? "view" : "copying";
+        const std::string end = backward == Backward::kChain ? "_chain" : "";
+        modes.push_back({name + (batched ? "_batched" : "") + end, backward, {views, batched}});
+      }
   return modes;
 }
 

@@ -1,12 +1,12 @@
 // TorchSuite: measures our reducer beside PyTorch's (torch_side.h); the two take steps in turn.
 // A row is one mode of both:
 //
-//   copying, view     One node calls the hooks on either side, so that no graph is measured.
-//   copying_batched,  The same, with batched_grad_copy on PyTorch's side, where that has it. Ours
-//   is view_batched      the same in both. copying_chain,    The same reducers. On each side the
-//   engine calls the hooks, through a chain view_chain        with one node per parameter: the
-//   smallest graph that works as a model does. chain             The time of that chain on each
-//   engine when nobody reduces.
+//  - copying, view: one node calls the hooks on either side, so that no graph is measured.
+//  - copying_batched, view_batched: the same, with batched_grad_copy on PyTorch's side, where its
+//    version has that option. Our side does not change.
+//  - NAME_chain: the same reducers. On each side the engine calls the hooks, through a chain with
+//    one node per parameter: the smallest graph that works as a model does.
+//  - chain: the time of that chain on each engine when nobody reduces.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ std::string flight_record_key_of(int rank, std::int64_t reducer_id) {
 
 using Reports = std::vector<std::optional<Failure>>;  // One entry for each rank.
 
-// The definite cause of the lowest rank, if any rank has one. Nobody reads on behind the first one.
+// Returns the definite cause, if there is one. settle() reads no more reports once it has one.
 const Failure* first_definite(const Reports& reports) {
   for (const auto& report : reports)
     if (report && report->definite) return &*report;

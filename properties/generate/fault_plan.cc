@@ -45,11 +45,10 @@ constexpr std::uint32_t kGlooFaultPercent = 25;
 // Of the cases that can have one. Each costs a further reset, so that more would cost cases a
 // second.
 constexpr std::uint32_t kResetFaultPercent = 15;
-constexpr std::uint32_t kConnectFaultPercent = 75;  // of the cases over NCCL that can have one
-// Of the cases over NCCL without a fault after which the ranks reset, and of the others.
-constexpr std::uint32_t kConstructionFaultPercent = 25;
-constexpr std::uint32_t kStoreFaultPercent = 16;  // of the cases in which something may fail
-constexpr std::uint32_t kNcclStoreFaultPercent = 40;
+constexpr std::uint32_t kConnectFaultPercent = 75;       // of the cases over NCCL that can have one
+constexpr std::uint32_t kConstructionFaultPercent = 25;  // of those: while the first group connects
+constexpr std::uint32_t kStoreFaultPercent = 16;         // of the cases in which something may fail
+constexpr std::uint32_t kNcclStoreFaultPercent = 40;     // of the cases over NCCL
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out

@@ -131,7 +131,7 @@ struct FailedCall {
   std::uint32_t step = 0;        // the step that would have come next
   std::uint32_t generation = 0;  // of the group (Roster)
   std::string error = {};        // what it raised, for messages alone
-  // What it raised; lanes whose ranks are processes do not send it.
+  // The error itself, in the simulator alone: a rank that is a process sends only its text.
   std::optional<Failure> failure = {};
 };
 

@@ -33,7 +33,7 @@ constexpr int kMaxJoinAttempts = 3;
 // Flight records cost time: one program in kTold has them, and one in kToldEnds if all ends well.
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
-constexpr std::uint32_t kToldTraces = 8;  // ... have the trace as text, too
+constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
 
 std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(platform::now()).count();
@@ -80,7 +80,7 @@ class PassRecorder final : public GradientHook {
     std::lock_guard lock(plain_mutex_);
     has_started_ = true;
   }
-  // Whether one was started in this step. No backward may run.
+  // Returns whether such a collective was started in this step. No backward runs meanwhile.
   bool has_started() const { return has_started_; }
   const std::vector<ObservedHook>& hooks() const { return hooks_; }
   // By parameter: when its last hook began and ended in this step.
@@ -462,7 +462,8 @@ class Training {
     return !observed.status.ok() || peers_fail;
   }
 
-  // Whether it has started a collective of the pass. Those of joins and of two reducers are more.
+  // Returns whether the rank has started a collective of its pass. With a join or two reducers
+  // other collectives look the same, and the subject is asked.
   bool has_launched() const {
     const bool is_seen =
         subject_->names_buckets() && !joins() && reference::reducer_count(program_) == 1;

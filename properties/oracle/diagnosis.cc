@@ -225,7 +225,7 @@ class DiagnosisOracle {
     return false;
   }
 
-  // Whether a step that ended well has opened a pass for certain, and not ended it.
+  // Returns whether the step, which ended well, must have opened a pass and left it open.
   bool is_armed(const ObservedStep& step, const FlightRecord& record) const {
     const reference::Step& made = program_.steps[step.step];
     const auto rank = static_cast<std::size_t>(&seen(record) - observation_.ranks.data());

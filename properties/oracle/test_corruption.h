@@ -1,5 +1,8 @@
-// What corruption_test.cc changes: one recorded observation of a case, of which one field at a time
-// is changed, and the fields.
+// The tools of corruption_test.cc. The test records the observation of a case, changes one field of
+// it, and asks the oracles whether they see the change. Changed is such an observation, and Field
+// is a field with the way to change it.
+//
+// For tests, on one thread.
 #pragma once
 
 #include <algorithm>
@@ -91,7 +94,7 @@ class Changed {
                          [&](ObservedFlightRecord& each) { return change(each.record); });
     });
   }
-  // Whether the case breaks the link of a rank with this number.
+  // Returns whether the case breaks a link of this rank.
   bool is_end_of_link(int rank) const {
     const auto& faults = recorded_.value.faults.faults;
     const auto here = static_cast<std::uint32_t>(rank);

@@ -65,7 +65,7 @@ class TextOracle {
   }
 
  private:
-  // Whether the pass was reduced, or given up.
+  // The text must say whether the pass was reduced before, or given up.
   std::string judge_second_backward(std::size_t rank, const ObservedStep& step) const {
     const auto& expected = expectation_.steps[step.step].ranks[rank];
     const bool is_second = expected.outcome == reference::Outcome::kOwnError &&

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "properties/process/processor_time.h"
+
 namespace lockstep::properties {
 namespace {
 
@@ -39,12 +41,9 @@ HangWatch::Waits HangWatch::waits_of(pid_t group) const {
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     if (group_of(process.path()) != group) continue;
     for (const fs::directory_entry& thread :
-         fs::directory_iterator(process.path() / "task", ignored)) {
-      std::ifstream file(thread.path() / "schedstat");
-      double ran_ns = 0;
-      double waited_ns = 0;
-      if (file >> ran_ns >> waited_ns) waits[thread.path().filename().string()] = waited_ns * 1e-9;
-    }
+         fs::directory_iterator(process.path() / "task", ignored))
+      if (const auto time = time_of_thread(thread.path().string()))
+        waits[thread.path().filename().string()] = time->waited_s;
   }
   return waits;
 }

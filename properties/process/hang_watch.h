@@ -1,10 +1,10 @@
-// HangWatch: whether a process that runs a case hangs, or only waits for a processor. On a busy
-// machine a case may take many times as long as its limit allows.
+// HangWatch tells a process that hangs from one that only waits for a processor. On a busy machine
+// a case may take many times as long as its limit allows.
 //
-// What a process group waits for a processor does not count towards the limit, from half of it on:
-// of all its threads, the one that waits longest decides. A case that waits for something else, as
-// in a deadlock, counts as hung at its limit, as without this class. One that has not come to an
-// end after four times its limit, and waited for so much of it, proves nothing.
+// The time for which the threads of a process group could have run, but had no processor, does not
+// count towards the limit; it is that of the thread that waited longest, measured since half of the
+// limit was over. A process in a deadlock waits for no processor, and so it counts as hung at its
+// limit. A case that takes four times its limit because it waited is inconclusive.
 //
 // Threads: one caller. Failure: none; where the system does not count (no
 // /proc/PID/task/*/schedstat), every limit is as it is.

@@ -18,6 +18,14 @@ constexpr double kNanoseconds = 1e-9;
 
 }  // namespace
 
+std::optional<ProcessorTime> time_of_thread(const std::string& folder) {
+  std::ifstream file(folder + "/schedstat");
+  double ran_ns = 0;
+  double waited_ns = 0;
+  if (!(file >> ran_ns >> waited_ns)) return std::nullopt;
+  return ProcessorTime{ran_ns * kNanoseconds, waited_ns * kNanoseconds};
+}
+
 bool is_starved(const ProcessorTime& time) {
   return time.waited_s >= kLeastWait_s && time.ran_s < kLeastShare * (time.ran_s + time.waited_s);
 }
@@ -40,12 +48,10 @@ void ProcessorClock::read(bool is_first) {
 
 void ProcessorClock::read_thread(const std::string& name, const std::string& folder,
                                  bool is_first) {
-  std::ifstream file(folder + "/schedstat");
-  double ran_ns = 0;
-  double waited_ns = 0;
-  if (!(file >> ran_ns >> waited_ns)) return;
+  const std::optional<ProcessorTime> time = time_of_thread(folder);
+  if (!time) return;
   Thread& thread = threads_[name];
-  thread.last = {ran_ns * kNanoseconds, waited_ns * kNanoseconds};
+  thread.last = *time;
   if (is_first) thread.first = thread.last;
 }
 

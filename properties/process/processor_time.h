@@ -8,6 +8,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace lockstep::properties {
@@ -16,6 +17,10 @@ struct ProcessorTime {
   double ran_s = 0;
   double waited_s = 0;
 };
+
+// The times of a thread since it began; `folder` is /proc/PID/task/TID. Nothing where the system
+// does not count.
+std::optional<ProcessorTime> time_of_thread(const std::string& folder);
 
 // The machine gave the process less than a twentieth of what it could have used.
 bool is_starved(const ProcessorTime& time);

@@ -86,7 +86,7 @@ struct ReducerArguments {
   bool is_lazy = false;
 };
 
-// Whether the constructor has batched_grad_copy.
+// True if the constructor of this version takes batched_grad_copy.
 constexpr bool kHasBatched =
     std::is_constructible_v<c10d::Reducer, std::vector<at::Tensor>,
                             std::vector<std::vector<std::size_t>>,

@@ -9,7 +9,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::size_t kLeastBytes = 256;  // Small, so that generated programs outgrow it, too.
+constexpr std::size_t kLeastBytes = 256;  // The frames grow when a collective needs more.
 
 Status interrupted() { return Status(Code::kAborted, "the group ended meanwhile"); }
 

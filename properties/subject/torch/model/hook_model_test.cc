@@ -122,8 +122,8 @@ TEST(TorchModel, InABucketThatIsLeftOutAGradientIsScaledAndNotSummed) {
   EXPECT_TRUE(untouched.gradient(1, 0, 1).untouched);
 }
 
-// What a local pass accumulated, in a bucket that is left out then: each rank keeps its own. If the
-// bucket was reduced before, its memory is written to the gradient: scaled, or an old mean.
+// A local pass accumulates a gradient, and the next pass leaves its bucket out. Each rank keeps its
+// own gradient, unless the bucket was reduced before: then what is in its memory is written to it.
 TEST(TorchModel, ABucketThatIsLeftOutHasItsLastResultOnceMore) {
   Policies repeats = with(&Policies::repeats_skipped);
   repeats.forgets_local_use = false;
