@@ -246,6 +246,8 @@ expect 1 "--out" "$program" fuzz --cases 10 --out file/below
 expect 65 "replay:" "$program" fuzz --subject seeded:R01 --time 60 --seed 5 --out found --json planted.json
 grep -qE '^planted bug R01: reached [1-9][0-9]*, triggered [1-9]' out || fail "fuzz does not count the planted bug"
 grep -q '"triggered": [1-9]' planted.json || fail "the report does not count the planted bug"
+grep -q '^does not matter: .*the schedule' out || fail "the report does not say what does not matter"
+grep -q 'does not matter.*batched_grad_copy' out && fail "the report names an option that the reducer lacks"
 expect 0 "planted bug R01: reached 0, triggered 0" "$program" replay static.json --subject seeded:R01
 case_file=$(ls found/sim-5-*.json | grep -v found.json | head -n 1)
 expect 65 "bits" "$program" replay "$case_file" --subject seeded:R01

@@ -122,11 +122,15 @@ std::vector<Change> all_changes(LaneKind lane) {
   return changes;
 }
 
-std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, Shrinker& shrinker) {
+std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, const Subject& subject,
+                                         Shrinker& shrinker) {
+  const Capabilities able = common_capabilities(subject);
   std::vector<std::string> irrelevant;
   for (const Change& change : all_changes(lane)) {
     Case changed = value;
     if (shrinker.out_of_time() || !change.apply(changed)) continue;
+    normalize(changed);
+    if (!missing(changed, able).empty()) continue;  // an option that the subject lacks
     if (shrinker.fails(changed)) irrelevant.emplace_back(change.name);
   }
   return irrelevant;
@@ -164,7 +168,7 @@ Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
   shrunk.value = result.value;
   if (shrinker.fails_in_detail(result.value)) shrunk.outcome = shrinker.last();
   shrunk.executions = shrinker.executions();
-  shrunk.irrelevant = find_irrelevant(result.value, lane, shrinker);
+  shrunk.irrelevant = find_irrelevant(result.value, lane, subject, shrinker);
   return shrunk;
 }
 
