@@ -63,8 +63,7 @@ Status Reducer::backward_failed(Status status) {
       if (buckets_[b].hooked || !buckets_[b].work.done()) continue;
       Status own = buckets_[b].work.wait(platform::Deadline::in({}));
       if (own.ok()) continue;
-      annotate(position(), own.failure(), static_cast<int>(b));
-      status = std::move(own);
+      status = with_bucket(std::move(own), b);
       return;
     }
   };

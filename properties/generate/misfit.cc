@@ -21,18 +21,31 @@ bool may_reset(const Case& value) {
   return fails(value.program);
 }
 
+// Whether the backward has a group of its own, which may be unable to verify where the other one is
+// able. Such programs are rare, and so is this kind of misfit.
+bool has_second_group_that_verifies(const reference::Program& program) {
+  const reference::Options& options = program.options;
+  return options.launch == reference::Launch::kAfterBackward && options.own_group && options.verify;
+}
+
 }  // namespace
 
 void draw_misfit(Random random, const GenerateOptions& options, Case& value) {
   constexpr std::uint32_t kOneIn = 30;
   constexpr int kTries = 8;
-  if (random.below(kOneIn) != 0 || !options.capabilities.has(Capability::kMisfits)) return;
+  constexpr std::uint32_t kSecondGroupPercent = 40;
   reference::Program& program = value.program;
+  const bool is_of_second_group =
+      has_second_group_that_verifies(program) && random.percent(kSecondGroupPercent);
+  if (!is_of_second_group && random.below(kOneIn) != 0) return;
+  if (!options.capabilities.has(Capability::kMisfits)) return;
   const bool wants_reset = random.percent(80) && options.capabilities.has(Capability::kRecovery);
   for (int i = 0; i < kTries && program.misfit.kind == MisfitKind::kNone; ++i) {
     const auto last = static_cast<std::uint32_t>(reference::kLastMisfit);
-    program.misfit = {static_cast<MisfitKind>(random.between(1, last)), random.below(program.world),
-                      false, random.below(static_cast<std::uint32_t>(program.parameters.size()))};
+    const auto drawn = static_cast<MisfitKind>(random.between(1, last));
+    program.misfit = {is_of_second_group ? MisfitKind::kGroupVerify : drawn,
+                      random.below(program.world), false,
+                      random.below(static_cast<std::uint32_t>(program.parameters.size()))};
     reference::limit_misfit(program);
   }
   if (program.misfit.kind != MisfitKind::kNone)

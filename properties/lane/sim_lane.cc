@@ -343,7 +343,8 @@ class SimLane final : public properties::Lane {
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
         environment.close_gpu(observation);
-        observation.ranks[rank].wrong_answer = environment.wrong_answer();
+        std::string& wrong = observation.ranks[rank].wrong_answer;
+        if (wrong.empty()) wrong = environment.wrong_answer();
         world_->coordinator->leave(rank);
       });
     }

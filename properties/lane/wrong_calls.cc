@@ -61,6 +61,7 @@ class WrongCalls {
     refuse(with(sum, [](auto& c) { c.factor = 0.5; }), "cannot scale");
     refuse(with(sum, [](auto& c) { c.data = nullptr; }), "no data");
     refuse(with(sum, [&](auto& c) { c.device = &other_gpu_; }), "not the group's");
+    refuse(with(sum, [&](auto& c) { c.ready.device = &other_gpu_; }), "an event of another device");
     // A sum of no elements may have no data.
     refuse(with(sum,
                 [&](auto& c) {

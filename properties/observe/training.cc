@@ -9,6 +9,7 @@
 
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
+#include "properties/observe/pass_recorder.h"
 #include "properties/observe/recompute_node.h"
 #include "properties/observe/state_watch.h"
 #include "properties/observe/watched_group.h"
@@ -22,7 +23,6 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::ObservedGradient;
-using properties::ObservedHook;
 using properties::ObservedStep;
 using properties::RankObservation;
 using reference::PassKind;
@@ -34,103 +34,7 @@ constexpr int kMaxJoinAttempts = 3;
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
-
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(platform::now()).count();
-}
-
-// Records each bucket that the subject launches, and each hook after the subject's own hook of the
-// same gradient has run.
-class PassRecorder final : public GradientHook {
- public:
-  PassRecorder(const Program& program, StateWatch& watch) : program_(program), watch_(watch) {}
-
-  Status gradient_arriving(Parameter&, std::size_t index, GraphTask&) override {
-    if (is_paused_) return {};
-    watch_.gradient_arrives();
-    if (index < times_.size()) times_[index].begin_ns = now_ns();
-    return {};
-  }
-
-  Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
-    if (is_paused_) return {};
-    if (index < times_.size()) times_[index].end_ns = now_ns();
-    if (!program_.options.rebuild) return note(index);
-    // The lock is a scheduling point, so that hooks of several workers are recorded in any order.
-    platform::MutexLock lock(mutex_);
-    return note(index);
-  }
-  void begin(bool has_times) {
-    hooks_.clear();
-    launched_.fill(0);
-    has_started_ = false;
-    times_.assign(has_times ? program_.parameters.size() : 0, {});
-    is_paused_ = false;
-  }
-  // Hooks of a local backward are not those of the pass. No backward may run.
-  void pause(bool paused) { is_paused_ = paused; }
-  // Call this just before `bucket` of the reducer is launched.
-  void note_launch(std::uint32_t reducer, int bucket) {
-    changes_.fetch_add(1);
-    std::lock_guard lock(plain_mutex_);
-    launched_[reducer] = std::max(launched_[reducer], static_cast<std::uint32_t>(bucket) + 1);
-  }
-  // Call this when a collective of the pass was started: of a bucket, or of the usage map.
-  void note_start() {
-    std::lock_guard lock(plain_mutex_);
-    has_started_ = true;
-  }
-  // Returns whether such a collective was started in this step. No backward runs meanwhile.
-  bool has_started() const { return has_started_; }
-  const std::vector<ObservedHook>& hooks() const { return hooks_; }
-  // By parameter: when its last hook began and ended in this step.
-  const std::vector<properties::SeenPassTimes::Hook>& times() const { return times_; }
-  // Returns the ready order. For a parameter with replicas it lists the first replica, at the
-  // position of the last replica's last hook. If a replica had no hook, that position cannot be
-  // known here, and the parameter is omitted (P15).
-  std::vector<std::uint32_t> order(const Program& program) const {
-    const auto had_hook = [this](std::uint32_t part) {
-      return std::any_of(hooks_.begin(), hooks_.end(),
-                         [part](const ObservedHook& hook) { return hook.parameter == part; });
-    };
-    std::vector<bool> is_whole(program.parameters.size(), true);
-    for (std::uint32_t i = 0; i < is_whole.size(); ++i) {
-      const std::uint32_t original = reference::original_of(program, i);
-      const bool is_part = program.parameters[i].shared_with == 0 && !program.parameters[i].frozen;
-      if (is_part && !had_hook(i)) is_whole[original] = false;
-    }
-    std::vector<std::uint32_t> out;
-    for (const ObservedHook& hook : hooks_) {
-      const std::uint32_t original = reference::original_of(program, hook.parameter);
-      std::erase(out, original);
-      if (is_whole[original]) out.push_back(original);
-    }
-    return out;
-  }
-
- private:
-  Status note(std::size_t index) {
-    changes_.fetch_add(1);
-    std::lock_guard lock(plain_mutex_);
-    const std::uint32_t reducer = program_.parameters[index].reducer;
-    hooks_.push_back({static_cast<std::uint32_t>(index), launched_[reducer]});
-    return {};
-  }
-
-  const Program& program_;
-  StateWatch& watch_;
-  platform::Mutex mutex_{"harness.hooks"};
-  // This guards hooks_, launched_ and has_started_. It is not the platform's mutex, because a
-  // schedule must not depend on it: no thread waits while it holds it.
-  std::mutex plain_mutex_;
-  // Tells a search over all interleavings that the order of what is recorded matters.
-  platform::Atomic<std::uint32_t> changes_{0};
-  std::vector<ObservedHook> hooks_;
-  std::vector<properties::SeenPassTimes::Hook> times_;  // hooks of one parameter never overlap
-  bool is_paused_ = false;
-  bool has_started_ = false;
-  std::array<std::uint32_t, reference::kMaxReducers> launched_{};  // by reducer, in this step
-};
+constexpr std::uint32_t kAsks = 8;  // The ranks of one program in kAsks ask for diagnoses.
 
 class Training {
  public:
@@ -448,6 +352,7 @@ class Training {
     watch_.enter(faults::ReducerState::kIdle);
     observed.end_us = now_us();
     if (environment_.exited()) return true;
+    ask_for_diagnosis();
     if (!observed.status.ok()) {
       observed.launched = has_launched();
       observed.poisoned = subject_->poisoned();
@@ -460,6 +365,12 @@ class Training {
     if (peers_fail && observed.status.ok() && joins())
       subject_->abort(Status(Code::kAborted, "a peer failed in this step"));
     return !observed.status.ok() || peers_fail;
+  }
+
+  // Between two passes, in the middle of one, and after a failure.
+  void ask_for_diagnosis() {
+    std::string& wrong = observation_.wrong_answer;
+    if (wrong.empty() && (program_.key >> 18) % kAsks == 0) wrong = subject_->wrong_diagnosis();
   }
 
   // Returns whether the rank has started a collective of its pass. With a join or two reducers
@@ -608,6 +519,7 @@ class Training {
     if (program_.options.manual_sync && step.kind == PassKind::kSynced)
       observed.status = sync_gradients(outputs, constants);
     if (!has_gradients || outputs.empty() || !observed.status.ok()) return;
+    ask_for_diagnosis();
     const std::uint32_t calls = reference::call_count(pass);
     bool ends_local = false;
     while (call < calls && observed.status.ok()) {

@@ -3,6 +3,7 @@
 
 #include "properties/observe/training_subject.h"
 #include "properties/observe/user_hook.h"
+#include "properties/subject/diagnosis_check.h"
 #include "properties/subject/hosted_subject.h"
 #include "properties/subject/misfit.h"
 #include "properties/subject/subject_factory.h"
@@ -139,6 +140,10 @@ class ProductionSubject final : public TrainingSubject {
   std::optional<FlightRecord> flight_record() const override {
     if (users_.empty()) return std::nullopt;
     return users_.front().parallel->flight_record();
+  }
+
+  std::string wrong_diagnosis() const override {
+    return users_.empty() ? std::string() : flaw_of_diagnosis(*users_.front().parallel);
   }
 
   std::string trace_text() const override {

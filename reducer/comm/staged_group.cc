@@ -81,8 +81,10 @@ Status StagedGroup::stage(Entry& entry) {
   LOCKSTEP_RETURN_IF_ERROR(make_room(entry.gathered, all));
   const platform::MutexLock lock(starting_);
   device_.wait(stream_, collective.ready);
-  if (bytes > 0) device_.note_use(stream_, collective.data);
-  if (all > 0) device_.note_use(stream_, collective.gathered);
+  if (bytes > 0) {
+    device_.note_use(stream_, collective.data);
+    if (gathers) device_.note_use(stream_, collective.gathered);
+  }
   const bool is_needed = collective.op != Op::kBroadcast || collective.root == rank();
   if (is_needed && bytes > 0) device_.download(stream_, collective.data, entry.data, 0, bytes);
   entry.downloaded = device_.record(stream_);

@@ -88,7 +88,6 @@ class NcclProcessGroup::Impl {
   bool needs_stage(const Collective& collective) const;
   Status submit(Operation& operation, std::uint64_t index);
   Status submit_header(Operation& operation, std::uint64_t index);
-  Status await_ready(const Operation& operation);
   bool settle(const Operation& operation);
   std::size_t header_offset(std::uint64_t index) const;
 

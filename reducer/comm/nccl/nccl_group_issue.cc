@@ -68,7 +68,7 @@ std::size_t NcclProcessGroup::Impl::header_offset(std::uint64_t index) const {
 Status NcclProcessGroup::Impl::submit(Operation& operation, std::uint64_t index) {
   const Collective& collective = operation.collective;
   if (options_.agree && size_ > 1) LOCKSTEP_RETURN_IF_ERROR(submit_header(operation, index));
-  LOCKSTEP_RETURN_IF_ERROR(await_ready(operation));
+  device_.wait(stream_, collective.ready);  // The stream waits, and not this thread.
   if (is_checked(collective)) {
     const CollectiveId id{id_, operation.sequence};
     LOCKSTEP_RETURN_IF_ERROR(frames_.run(collective, id));
@@ -101,23 +101,6 @@ Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t
   operation.stage = Stage::kHeaderSubmitted;
   armed_.notify_all();
   return {};
-}
-
-// On the GPU the stream waits. This thread waits itself for what it reads from the host or sends
-// from its own memory.
-Status NcclProcessGroup::Impl::await_ready(const Operation& operation) {
-  const Event& ready = operation.collective.ready;
-  if (ready.device == nullptr) return {};
-  if (operation.collective.device == &device_ && ready.device == &device_) {
-    device_.wait(stream_, ready);
-    return {};
-  }
-  for (;;) {
-    Status status = ready.device->synchronize(ready, Deadline::in(options_.poll));
-    if (status.code() != Code::kTimeout) return status;
-    MutexLock lock(mutex_);
-    if (!cause_.ok()) return cause_;
-  }
 }
 
 // Waits for everything that was submitted. A failure on the GPU is the operation's failure.

@@ -246,6 +246,8 @@ Status NcclProcessGroup::Impl::check(const Collective& collective) const {
   const Device* const device = collective.device;
   if (device != nullptr && device != &device_ && !device->is_host())
     return invalid("a collective's data lies on a GPU that is not the group's");
+  if (collective.ready.device != nullptr && collective.ready.device != device)
+    return invalid("a collective waits for an event of another device than its data lies on");
   return Status();
 }
 

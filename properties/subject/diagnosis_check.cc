@@ -1,0 +1,52 @@
+#include "properties/subject/diagnosis_check.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+// Collectives may end while the diagnosis is made. Then its record need not be that of either
+// moment.
+std::string flaw_of_own(const FlightRecord& told, const std::string& before,
+                        const std::string& after) {
+  const std::string text = to_text(told);
+  if (before != after || text == before) return {};
+  return "its own flight record is\n" + before + "and the diagnosis has\n" + text;
+}
+
+std::string flaw_of_peer(const FlightRecord& told, const FlightRecord& own) {
+  if (told.size == own.size && told.reducer_id == own.reducer_id) return {};
+  return "the diagnosis has a record of another reducer:\n" + to_text(told);
+}
+
+}  // namespace
+
+std::string flaw_of_diagnosis(const DataParallel& parallel) {
+  const std::string before = to_text(parallel.flight_record());
+  const Result<Diagnosis> diagnosis = parallel.diagnose(platform::Duration(0));
+  const FlightRecord own = parallel.flight_record();
+  const std::string after = to_text(own);
+  if (!diagnosis) return "there is no diagnosis: " + diagnosis.error().to_string();
+  if (diagnosis->size != own.size)
+    return "the diagnosis is one of " + std::to_string(diagnosis->size) + " ranks";
+  std::vector<int> ranks = diagnosis->silent;
+  for (const FlightRecord& told : diagnosis->records) {
+    ranks.push_back(told.rank);
+    std::string flaw =
+        told.rank == own.rank ? flaw_of_own(told, before, after) : flaw_of_peer(told, own);
+    if (!flaw.empty()) return flaw;
+  }
+  std::sort(ranks.begin(), ranks.end());
+  bool is_each_once = ranks.size() == static_cast<std::size_t>(own.size);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    is_each_once = is_each_once && ranks[i] == static_cast<int>(i);
+  const auto& silent = diagnosis->silent;
+  if (!is_each_once || std::find(silent.begin(), silent.end(), own.rank) != silent.end())
+    return "the diagnosis does not have each rank once:\n" + diagnosis->to_string();
+  return {};
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
