@@ -57,6 +57,8 @@ Injector::Site Injector::site_of(Kind kind) {
       return kCalls;
     case Kind::kConnectError:
       return kConnecting;
+    case Kind::kMemoryRefused:
+      return kMemory;
     case Kind::kNodeThrows:
     case Kind::kSlowThread:
       return kNodes;
@@ -98,7 +100,7 @@ void Injector::begin(std::uint32_t rank, std::uint32_t step, bool in_reset) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
   state.messages = state.operations = state.calls = state.nodes = state.exchanges = 0;
-  state.store_calls = state.store_values = 0;
+  state.store_calls = state.store_values = state.requests = 0;
   state.store_fails = false;
   state.hook_calls.fill(0);
   state.connect_calls.fill(0);
@@ -210,6 +212,12 @@ bool Injector::fire_connect_call(std::uint32_t rank, ConnectCall call, std::uint
     return true;
   }
   return false;
+}
+
+bool Injector::fire_memory(std::uint32_t rank, std::uint32_t site) {
+  bool is_refused = false;
+  fire(rank, kMemory, site, [&](const Fault&) { is_refused = true; });
+  return is_refused;
 }
 
 NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {

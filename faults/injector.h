@@ -98,6 +98,13 @@ class Injector {
     const std::uint32_t site = state.connect_calls[static_cast<std::size_t>(call)]++;
     return state.armed[kConnecting] != 0 && fire_connect_call(rank, call, site);
   }
+  // Returns whether this request for memory is refused, which the rank's reducer makes while it is
+  // constructed or reset.
+  bool on_memory(std::uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.requests++;
+    return state.armed[kMemory] != 0 && fire_memory(rank, site);
+  }
   NodeFault on_node(std::uint32_t rank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.nodes++;
@@ -151,12 +158,14 @@ class Injector {
     kConnecting,
     kStoreCalls,
     kStoreValues,
+    kMemory,
     kSites
   };
   struct Rank {
     std::uint32_t messages = 0;
     std::uint32_t operations = 0;
     std::uint32_t calls = 0;
+    std::uint32_t requests = 0;  // for memory
     std::uint32_t nodes = 0;
     std::uint32_t exchanges = 0;
     std::uint32_t store_calls = 0;
@@ -194,6 +203,7 @@ class Injector {
   std::vector<Fault> fire_connect(std::uint32_t rank);
   bool fire_call(std::uint32_t rank, std::uint32_t site);
   bool fire_connect_call(std::uint32_t rank, ConnectCall call, std::uint32_t site);
+  bool fire_memory(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
   std::vector<Fault> fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site);
   StoreFault fire_store(std::uint32_t rank, std::uint32_t call, std::uint32_t value);

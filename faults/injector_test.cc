@@ -174,6 +174,7 @@ TEST(Injector, EveryKindHasASite) {
     static_cast<void>(injector.on_operation(0));
     static_cast<void>(injector.on_call(0));
     static_cast<void>(injector.on_node(0));
+    static_cast<void>(injector.on_memory(0));
     static_cast<void>(injector.on_hook(0, HookCall::kStart));
     static_cast<void>(injector.on_store(0, true));
     if (static_cast<Kind>(kind) == Kind::kConnectError) {
@@ -187,6 +188,21 @@ TEST(Injector, EveryKindHasASite) {
     EXPECT_EQ(fired, is_of_host(static_cast<Kind>(kind)) ? 0U : 1U)
         << name_of(static_cast<Kind>(kind));
   }
+}
+
+TEST(Injector, MemoryIsRefusedForOneRequestOfAResetAndForNoneBeforeIt) {
+  Fault fault{Kind::kMemoryRefused, 1, 0, 1};
+  fault.in_reset = true;
+  Injector injector({{fault}}, 2, 2);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    injector.begin_connect(rank, 0);
+    for (int request = 0; request < 3; ++request) EXPECT_FALSE(injector.on_memory(rank));
+    injector.begin_reset(rank, 0);
+    EXPECT_FALSE(injector.on_memory(rank));
+    EXPECT_EQ(injector.on_memory(rank), rank == 1);
+    EXPECT_FALSE(injector.on_memory(rank));
+  }
+  EXPECT_EQ(count(injector, Kind::kMemoryRefused), 1U);
 }
 
 TEST(Injector, FaultsOfTheNetworkBeginAtTheirCollectiveOnce) {

@@ -100,8 +100,11 @@ enum class Kind : std::uint8_t {
   // stop.
   // It then has an old generation of the group, in which it must not end a step.
   kRankLeftOut,
+  // sim: while the reducer of `rank` is constructed or reset, its site-th request for memory of
+  // tensors, or for pinned memory, is refused. It is always `in_reset`.
+  kMemoryRefused,
 };
-constexpr int kKinds = 39;
+constexpr int kKinds = 40;
 const char* name_of(Kind kind);
 
 // Returns whether a fault of this kind changes a payload. It fires only if other bytes arrive

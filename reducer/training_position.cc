@@ -73,7 +73,7 @@ Failure state_failure(const TrainingPosition& position, Status status) {
   Failure& failure = status.failure();
   failure.reported_by = position.rank;
   failure.pass = position.next_pass;
-  if (failure.rank == kNone && failure.suspect == kNone && !is_of_group(failure)) {
+  if (failure.rank == kNone && !is_of_group(failure)) {
     failure.rank = failure.reported_by;
     failure.definite = true;
   }

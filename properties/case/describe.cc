@@ -584,6 +584,8 @@ std::string describe(const faults::Fault& fault) {
     case Kind::kConnectError:
       return fmt::format("rank {}'s {} call of {} fails while its group connects, before step {}",
                          rank, site, faults::name_of(faults::connect_call(fault)), fault.step);
+    case Kind::kMemoryRefused:
+      return fmt::format("rank {} is refused memory for its {} request in {}", rank, site, step);
     case Kind::kStoreDelay:
       return fmt::format("rank {}'s {} call of the store in {} takes {} longer", rank, site, step,
                          time);

@@ -640,7 +640,8 @@ struct Values<faults::Kind> {
       {"net_mtu"},         {"net_delay"},        {"net_cut"},
       {"node_stop"},       {"node_memory"},      {"node_descriptors"},
       {"node_clock"},      {"store_full"},       {"store_dead"},
-      {"store_slow"},      {"rank_replaced"},    {"rank_left_out"}};
+      {"store_slow"},      {"rank_replaced"},    {"rank_left_out"},
+      {"memory_refused"}};
   static_assert(std::size(list) == faults::kKinds);
 };
 

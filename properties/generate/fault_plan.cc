@@ -49,6 +49,7 @@ constexpr std::uint32_t kConnectFaultPercent = 75;       // of the cases over NC
 constexpr std::uint32_t kConstructionFaultPercent = 25;  // of those: while the first group connects
 constexpr std::uint32_t kStoreFaultPercent = 16;         // of the cases in which something may fail
 constexpr std::uint32_t kNcclStoreFaultPercent = 40;     // of the cases over NCCL
+constexpr std::uint32_t kMemoryFaultPercent = 3;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
@@ -153,6 +154,7 @@ class PlanDrawer {
   void draw_reset_fault();
   void draw_connect_fault();
   void draw_store_plan();
+  void draw_memory_fault();
 
  private:
   const Fault* first_that_resets() const;
@@ -194,7 +196,8 @@ bool PlanDrawer::usable(Kind kind) const {
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
   const bool is_separate = kind == Kind::kCallError || kind == Kind::kConnectError ||
-                           kind == Kind::kHookFails || faults::is_store_call(kind);
+                           kind == Kind::kHookFails || kind == Kind::kMemoryRefused ||
+                           faults::is_store_call(kind);
   if (is_separate) return false;
   // With one rank there are no messages, and nobody could continue after an exit.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
@@ -343,7 +346,9 @@ void PlanDrawer::draw_call_plan() {
 }
 
 bool PlanDrawer::usable_in_reset(Kind kind) const {
-  if (faults::is_store_call(kind) || kind == Kind::kConnectError) return false;  // drawn separately
+  const bool is_separate =
+      faults::is_store_call(kind) || kind == Kind::kConnectError || kind == Kind::kMemoryRefused;
+  if (is_separate) return false;
   if (!faults::has_site_in_reset(kind) || !drawable_kinds(options_).has(kind)) return false;
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (kind == Kind::kCallError && program_.options.transport != reference::Transport::kNccl)
@@ -420,6 +425,23 @@ void PlanDrawer::draw_connect_fault() {
   fault.rank = is_of_first ? 0 : random_.below(program_.world);
   const bool is_repeated = connect_call(fault) == faults::ConnectCall::kAsyncError;
   fault.site = is_repeated ? random_.below(6) : random_.percent(75) ? 0 : 1;
+  case_.faults.faults.push_back(fault);
+}
+
+// A reducer asks for the memory of its buckets and of what it sends, some of it before the ranks
+// agree, and some of it after.
+void PlanDrawer::draw_memory_fault() {
+  const Fault* const first = first_that_resets();
+  const bool is_construction = first == nullptr || random_.percent(25);
+  if (!drawable_kinds(options_).has(Kind::kMemoryRefused)) return;
+  if (is_construction && program_.misfit.kind != reference::MisfitKind::kNone) return;
+  if (case_.faults.faults.size() >= fields::kMaxFaults) return;
+  Fault fault;
+  fault.kind = Kind::kMemoryRefused;
+  fault.rank = random_.below(program_.world);
+  fault.step = is_construction ? 0 : first->step + 1;
+  fault.in_reset = true;
+  fault.site = random_.percent(50) ? random_.below(3) : random_.below(bucket_count(program_) + 6);
   case_.faults.faults.push_back(fault);
 }
 
@@ -515,6 +537,18 @@ void draw_connect_fault(Random random, const GenerateOptions& options, Case& val
   using Faults = GenerateOptions::Faults;
   if (options.faults == Faults::kList || random.percent(kConnectFaultPercent))
     PlanDrawer(random, options, value).draw_connect_fault();
+}
+
+void draw_memory_fault(Random random, const GenerateOptions& options, Case& value) {
+  using Faults = GenerateOptions::Faults;
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery) &&
+                       options.capabilities.has(Capability::kMisfits);
+  const reference::Misfit& misfit = value.program.misfit;
+  const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
+  if (!is_able || is_refused || value.program.steps.empty()) return;
+  if (options.faults == Faults::kList || random.percent(kMemoryFaultPercent))
+    PlanDrawer(random, options, value).draw_memory_fault();
 }
 
 void draw_store_faults(Random random, const GenerateOptions& options, Case& value) {

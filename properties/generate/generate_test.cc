@@ -114,9 +114,9 @@ TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
       ++in_reset;
       kinds.insert(fault.kind);
       // A fault of an earlier step makes the ranks reset. In the construction it is connecting that
-      // may fail, and the store beside it.
+      // may fail, and the store beside it, or memory is refused.
       EXPECT_TRUE(fault.step > 0 || fault.kind == faults::Kind::kConnectError ||
-                  faults::is_store_call(fault.kind));
+                  fault.kind == faults::Kind::kMemoryRefused || faults::is_store_call(fault.kind));
     }
     for (const faults::Fault& fault : generate(19, index, gloo).faults.faults)
       EXPECT_FALSE(fault.in_reset);
@@ -391,7 +391,8 @@ TEST(ParseFaults, RefusesWhatItDoesNotKnow) {
       "net_partition, net_loss, net_reset, net_reject, "
       "net_half_open, "
       "net_bandwidth, net_mtu, net_delay, net_cut, node_stop, node_memory, node_descriptors, "
-      "node_clock, store_full, store_dead, store_slow, rank_replaced, rank_left_out");
+      "node_clock, store_full, store_dead, store_slow, rank_replaced, rank_left_out, "
+      "memory_refused");
   EXPECT_EQ(message("swarm"), "accepted");
 }
 

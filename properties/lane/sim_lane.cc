@@ -134,8 +134,11 @@ class SimEnvironment final : public RankEnvironment {
  public:
   SimEnvironment(World& world, const Case& c, std::uint32_t rank)
       : world_(world), case_(c), rank_(rank), rosters_(*world.rosters, c.program.world, rank) {
-    if (c.program.options.transport != reference::Transport::kHost)
-      gpu_ = std::make_unique<simulated::SimDevice>();
+    if (c.program.options.transport != reference::Transport::kHost) {
+      simulated::DeviceOptions options;
+      options.refuses = [this] { return refuses_memory(); };
+      gpu_ = std::make_unique<simulated::SimDevice>(std::move(options));
+    }
     if (world_.nccl) nccl_.emplace(world_.nccl->api(), *gpu_, c.program.key, rank);
   }
 
@@ -237,6 +240,8 @@ class SimEnvironment final : public RankEnvironment {
   Status visit_hook(faults::HookCall call) override {
     return properties::failure_of_hook(world_.network.injector_of(rank_).on_hook(rank_, call));
   }
+
+  bool refuses_memory() override { return world_.network.injector_of(rank_).on_memory(rank_); }
 
   bool exited() const override { return world_.network.exited(rank_); }
 

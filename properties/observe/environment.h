@@ -79,6 +79,9 @@ class RankEnvironment {
     (void)call;
     return {};
   }
+  // Called for each request for memory of tensors on the host. Returns whether it is refused, as
+  // the fault plan says.
+  virtual bool refuses_memory() { return false; }
   // Whether the fault plan has ended this rank's process. If so, the training loop returns.
   virtual bool exited() const = 0;
 

@@ -27,7 +27,8 @@ inline std::int64_t now_ns() {
 
 class PassRecorder final : public GradientHook {
  public:
-  PassRecorder(const reference::Program& program, StateWatch& watch) : program_(program), watch_(watch) {}
+  PassRecorder(const reference::Program& program, StateWatch& watch)
+      : program_(program), watch_(watch) {}
 
   Status gradient_arriving(Parameter&, std::size_t index, GraphTask&) override {
     if (is_paused_) return {};
@@ -74,8 +75,9 @@ class PassRecorder final : public GradientHook {
   // known here, and the parameter is omitted (P15).
   std::vector<std::uint32_t> order(const reference::Program& program) const {
     const auto had_hook = [this](std::uint32_t part) {
-      return std::any_of(hooks_.begin(), hooks_.end(),
-                         [part](const properties::ObservedHook& hook) { return hook.parameter == part; });
+      return std::any_of(
+          hooks_.begin(), hooks_.end(),
+          [part](const properties::ObservedHook& hook) { return hook.parameter == part; });
     };
     std::vector<bool> is_whole(program.parameters.size(), true);
     for (std::uint32_t i = 0; i < is_whole.size(); ++i) {

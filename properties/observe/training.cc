@@ -34,7 +34,21 @@ constexpr int kMaxJoinAttempts = 3;
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
-constexpr std::uint32_t kAsks = 8;  // The ranks of one program in kAsks ask for diagnoses.
+constexpr std::uint32_t kAsks = 8;        // The ranks of one program in kAsks ask for diagnoses.
+
+// The host's memory as far as the rank gets it.
+class RankDevice final : public HostDevice {
+ public:
+  RankDevice(int index, RankEnvironment& environment)
+      : HostDevice(index, FreshMemory::kNaN), environment_(environment) {}
+  Result<Ref<Storage>> allocate(std::size_t bytes) override {
+    if (environment_.refuses_memory()) return failed(out_of_memory());
+    return HostDevice::allocate(bytes);
+  }
+
+ private:
+  RankEnvironment& environment_;
+};
 
 class Training {
  public:
@@ -50,7 +64,7 @@ class Training {
         watch_(environment),
         recorder_(program, watch_) {
     for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
-      devices.push_back(std::make_unique<HostDevice>(static_cast<int>(d), FreshMemory::kNaN));
+      devices.push_back(std::make_unique<RankDevice>(static_cast<int>(d), environment));
     std::vector<Device*> places;  // by the program's numbers
     Device* const gpu = environment.gpu();
     for (const auto& device : devices)

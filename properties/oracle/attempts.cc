@@ -63,8 +63,9 @@ class AttemptOracle {
     std::optional<std::uint32_t> culprit;
     for (const faults::Fault& fault : fatal_) {
       if (fault.step < attempt.step) continue;
-      const bool is_it = fault.kind == faults::Kind::kConnectError && fault.in_reset &&
-                         fault.step == attempt.step && !culprit;
+      const bool is_named =
+          fault.kind == faults::Kind::kConnectError || fault.kind == faults::Kind::kMemoryRefused;
+      const bool is_it = is_named && fault.in_reset && fault.step == attempt.step && !culprit;
       if (!is_it) return std::nullopt;
       culprit = fault.rank;
     }

@@ -12,7 +12,7 @@ constexpr Among kPeerLost = Among::of({Code::kPeerLost});
 bool tells_culprit(const faults::Fault& fault) {
   return faults::may_end_process(fault.kind) || is_of_user(fault) ||
          fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError ||
-         fault.kind == faults::Kind::kConnectError;
+         fault.kind == faults::Kind::kConnectError || fault.kind == faults::Kind::kMemoryRefused;
 }
 
 void add_rank(Among& ranks, int rank) {
@@ -103,10 +103,20 @@ void FaultErrors::allow_without_reports(std::uint32_t step,
   errors.push_back(std::move(allowed));
 }
 
+// Whether the only thing that fails is a call of NCCL on this rank, which then knows why.
+bool FaultErrors::is_own_call() const {
+  return c_.fatal_.size() == 1 && c_.fatal_[0].kind == faults::Kind::kCallError &&
+         c_.fatal_[0].rank == c_.rank_ && c_.has_one_reducer() && !c_.program_fails() &&
+         !c_.joins();
+}
+
 // A fault shows as a failure of the group, unless a node threw or a payload was changed. It never
 // shows as an error that only the program or its user can make.
 void FaultErrors::require_code(bool is_local, Requirements& it) const {
-  require_group_code(it);
+  if (is_own_call())
+    it.allow(Must::kCode, {.codes = Among::of({Code::kTransport})});
+  else
+    require_group_code(it);
   const auto& fatal = c_.fatal_;
   if (!is_local && std::any_of(fatal.begin(), fatal.end(), is_of_user))
     it.allow(Must::kCode, {.codes = Among::of({Code::kUserFailure})});
@@ -114,7 +124,7 @@ void FaultErrors::require_code(bool is_local, Requirements& it) const {
                   [](const faults::Fault& fault) { return faults::is_payload(fault.kind); }))
     it.allow(Must::kCode, {.codes = Among::of({Code::kCorrupted})});
   const auto refuses_memory = [](const faults::Fault& fault) {
-    return fault.kind == faults::Kind::kNodeMemory;
+    return fault.kind == faults::Kind::kNodeMemory || fault.kind == faults::Kind::kMemoryRefused;
   };
   if (std::any_of(fatal.begin(), fatal.end(), refuses_memory))
     it.allow(Must::kCode, {.codes = Among::of({Code::kOutOfMemory})});

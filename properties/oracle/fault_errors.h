@@ -32,6 +32,7 @@ class FaultErrors {
   bool reaches(const faults::Fault& fault, std::uint32_t step) const;
   void require_names(std::uint32_t step, Requirements& it) const;
   void require_place(Requirements& it) const;
+  bool is_own_call() const;
   void require_code(bool is_local, Requirements& it) const;
   void require_cause(std::uint32_t step, Requirements& it) const;
   void require_throw_pass(Among culprits, Requirements& it) const;

@@ -1,4 +1,5 @@
-// Asks the production reducer for a diagnosis (T1) as a user does, in any state outside of backward.
+// Asks the production reducer for a diagnosis (T1) as a user does, in any state outside of
+// backward.
 //
 // Threads: the one that trains.
 #pragma once

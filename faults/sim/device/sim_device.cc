@@ -328,7 +328,8 @@ void SimDevice::label(const std::byte* data, std::size_t bytes, std::string name
 Result<Ref<Storage>> SimDevice::allocate(std::size_t bytes) {
   const std::uint64_t home = current_stream().handle;
   MutexLock lock(mutex_);
-  const bool is_refused = ++allocations_ == options_.failing_allocation;
+  const bool is_refused =
+      ++allocations_ == options_.failing_allocation || (options_.refuses && options_.refuses());
   Block* const block = is_refused ? nullptr : memory_.take(bytes, home, lines_[kReclaim].passed);
   if (block == nullptr)
     return failed(Status(Code::kOutOfMemory, "simulated device " + std::to_string(options_.index) +
@@ -375,7 +376,8 @@ void SimDevice::release(std::byte* data, std::size_t bytes) {
 
 Result<PinnedMemory> SimDevice::allocate_pinned(std::size_t bytes) {
   MutexLock lock(mutex_);
-  Block* const block = memory_.take_pinned(bytes);
+  const bool is_refused = options_.refuses && options_.refuses();
+  Block* const block = is_refused ? nullptr : memory_.take_pinned(bytes);
   if (block == nullptr) return failed(out_of_memory());
   return PinnedMemory(*this, block->data, bytes, block->capacity);
 }

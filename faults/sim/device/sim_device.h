@@ -67,6 +67,8 @@ struct DeviceOptions {
   std::uint64_t failing_operation = 0;  // in the order of submission
   std::uint64_t stopping_operation = 0;
   std::uint64_t failing_allocation = 0;
+  // Asked for each request for memory, of tensors or pinned, whether it is refused. May be empty.
+  std::function<bool()> refuses;
 };
 
 // The bytes that an operation accesses.

@@ -14,7 +14,7 @@ inline namespace LOCKSTEP_NS {
 // that nobody has written.
 enum class FreshMemory : std::uint8_t { kUnspecified, kNaN };
 
-class HostDevice final : public Device {
+class HostDevice : public Device {
  public:
   explicit HostDevice(int index = 0, FreshMemory fresh = FreshMemory::kUnspecified)
       : index_(index), fresh_(fresh) {}
