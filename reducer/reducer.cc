@@ -276,13 +276,11 @@ Status Reducer::broadcast(Device& device, std::byte* data, std::uint64_t bytes, 
   return run_control(collective, TraceEntry::What::kState);
 }
 
-// At construction and after a reset, all ranks take the state of rank 0.
+// At construction and after a reset, all ranks take the state of rank 0. A failure ends the use of
+// the memory that was being sent.
 Status Reducer::broadcast_state() {
   Status status = state_.module->broadcast_all(*this, collectives_.rank(), 0);
-  if (status.ok()) return status;
-  status = Status(state_failure(position(), std::move(status)));
-  stop_group(status);  // Ends the use of the memory that was being sent.
-  return status;
+  return status.ok() ? status : fail(state_failure(position(), std::move(status)));
 }
 
 Status Reducer::refresh_state() try {

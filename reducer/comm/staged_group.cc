@@ -59,8 +59,12 @@ Status StagedGroup::start(const Collective& collective, Work& work) try {
   entry->collective = collective;
   entry->work = &work;
   entry->is_staged = collective.device != nullptr && !collective.device->is_host();
-  if (entry->is_staged) LOCKSTEP_RETURN_IF_ERROR(stage(*entry));
+  Status staged = entry->is_staged ? stage(*entry) : Status();
   platform::MutexLock lock(mutex_);
+  if (!staged.ok()) {
+    note_collective(staged.failure(), collective, next_sequence_);
+    return staged;
+  }
   to_send_.push_back(std::move(entry));
   ++in_flight_;
   work.begin(next_sequence_++);
