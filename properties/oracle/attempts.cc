@@ -53,13 +53,28 @@ class AttemptOracle {
     return found == members.end() ? kNone : static_cast<int>(found - members.begin());
   }
 
-  // The rank with the one call that failed while the ranks connected, if nothing else can have
-  // ended the attempt: the other faults came before it. Of several groups, those that were made
-  // before do not learn why the next one was not.
+  // Whether a rank that had gone on to its steps failed there by itself, and ended the group with
+  // an error that is a first cause, too.
+  bool has_own_error(std::uint32_t generation) const {
+    for (std::uint32_t rank = 0; rank < observation_.ranks.size(); ++rank) {
+      const int number = number_of(rank, members_of(rank, generation));
+      for (const ObservedStep& step : observation_.ranks[rank].steps) {
+        const bool is_here = step.generation == generation && !step.status.ok();
+        if (is_here && step.status.failure().definite && step.status.failure().rank == number)
+          return true;
+      }
+    }
+    return false;
+  }
+
+  // The rank with the one call that failed while the ranks connected, or that was refused memory,
+  // if nothing else can have ended the attempt: the other faults came before it. Of several groups,
+  // those that were made before do not learn why the next one was not.
   std::optional<std::uint32_t> culprit_of(const FailedCall& attempt) const {
     const reference::Program& program = case_.program;
     if (reference::reducer_count(program) > 1 || program.options.own_group) return std::nullopt;
     if (!broken_stores(case_, observation_).empty()) return std::nullopt;
+    if (has_own_error(attempt.generation)) return std::nullopt;
     std::optional<std::uint32_t> culprit;
     for (const faults::Fault& fault : fatal_) {
       if (fault.step < attempt.step) continue;
