@@ -246,9 +246,10 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   if (settled.collective.empty()) {
     settled.collective = own.collective;
     settled.sequence = own.sequence;
-    // The bucket and its parameters are set together.
+    // The bucket, its parameters and its reducer are set together.
     if (settled.bucket == kNone && settled.parameters.empty()) {
       settled.bucket = own.bucket;
+      settled.reducer_id = own.reducer_id;
       settled.parameters = own.parameters;
     }
   }

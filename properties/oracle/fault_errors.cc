@@ -316,6 +316,11 @@ Among FaultErrors::places(std::uint32_t step) const {
   return ranks;
 }
 
+// Whether the fault leaves one rank without a report, so that it is known who that is.
+bool FaultErrors::leaves_silence(Reasons open_anyway) const {
+  return open_anyway == Reasons() && c_.fatal_[0].kind == faults::Kind::kRankExit;
+}
+
 // Whom an error names is its suspect, or its cause if it has no suspect and the group is none of
 // NCCL.
 void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirements& it,
@@ -323,8 +328,9 @@ void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirement
   const auto nobody = Unspecified::kNobodySuspected;
   const auto ends = Unspecified::kEndsOfLink;
   const bool is_nccl = c_.is_over_nccl();
-  it.allow(Must::kSuspect,
-           {.causes = is_nccl ? Among() : kNobody, .suspects = kNobody, .open = nobody});
+  if (!leaves_silence(open_anyway))
+    it.allow(Must::kSuspect,
+             {.causes = is_nccl ? Among() : kNobody, .suspects = kNobody, .open = nobody});
   if (suspects.is_empty()) {
     it.allow(Must::kSuspect, {.suspects = ~kNobody, .open = ends});
     if (!is_nccl) it.allow(Must::kSuspect, {.causes = ~kNobody, .open = ends});
