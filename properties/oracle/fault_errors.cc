@@ -316,9 +316,14 @@ Among FaultErrors::places(std::uint32_t step) const {
   return ranks;
 }
 
-// Whether the fault leaves one rank without a report, so that it is known who that is.
-bool FaultErrors::leaves_silence(Reasons open_anyway) const {
-  return open_anyway == Reasons() && c_.fatal_[0].kind == faults::Kind::kRankExit;
+// Whether the only fault leaves one rank without a report, or with an error of its own, so that
+// every rank knows which one that is. Over NCCL a rank that stops has entered the collective.
+bool FaultErrors::marks_one_rank(Reasons open_anyway) const {
+  const faults::Kind kind = c_.fatal_[0].kind;
+  const bool is_own_end =
+      kind == faults::Kind::kOperationStall || kind == faults::Kind::kOperationError;
+  return open_anyway == Reasons() &&
+         (kind == faults::Kind::kRankExit || (is_own_end && !c_.is_over_nccl()));
 }
 
 // Whom an error names is its suspect, or its cause if it has no suspect and the group is none of
@@ -328,7 +333,7 @@ void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirement
   const auto nobody = Unspecified::kNobodySuspected;
   const auto ends = Unspecified::kEndsOfLink;
   const bool is_nccl = c_.is_over_nccl();
-  if (!leaves_silence(open_anyway))
+  if (!marks_one_rank(open_anyway))
     it.allow(Must::kSuspect,
              {.causes = is_nccl ? Among() : kNobody, .suspects = kNobody, .open = nobody});
   if (suspects.is_empty()) {

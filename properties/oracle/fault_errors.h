@@ -41,7 +41,7 @@ class FaultErrors {
   void require_suspect(std::uint32_t step, Requirements& it) const;
   void require_one_of(std::uint32_t step, Among suspects, Requirements& it,
                       Reasons open_anyway) const;
-  bool leaves_silence(Reasons open_anyway) const;
+  bool marks_one_rank(Reasons open_anyway) const;
   bool knows_all_places() const;
   Among places(std::uint32_t step) const;
   std::optional<Unspecified> no_suspect(std::uint32_t step) const;
