@@ -58,10 +58,10 @@ function(lockstep_library name)
   add_library(${name} STATIC ${sources})
 endfunction()
 
+set(LOCKSTEP_COLD $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<CONFIG:RelWithDebInfo>>:-Og>)
 function(lockstep_cold)
   foreach(target ${ARGN})
-    target_compile_options(${target} PRIVATE
-                           $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<CONFIG:RelWithDebInfo>>:-Og>)
+    target_compile_options(${target} PRIVATE ${LOCKSTEP_COLD})
   endforeach()
 endfunction()
 
