@@ -264,6 +264,7 @@ void normalize(Program& program) {
   if (options.order != Order::kRankOrder) options.verify = false;
   limit(options.hook, Hook::kPowerSgd);
   limit(options.launch, Launch::kAfterBackward);
+  limit(options.finalization, Finalization::kNever);
   limit(options.join, Join::kByActive);
   if (options.join == Join::kNone) options.early_termination = false;
   if (program.world < 2) options.two_groups = false;

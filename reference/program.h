@@ -150,6 +150,10 @@ enum class Transport : std::uint8_t { kHost, kStaged, kNccl };
 // When buckets are reduced (P14).
 enum class Launch : std::uint8_t { kOverlapped, kAfterBackward };
 
+// Of PyTorch's reducer alone: when the user ends a pass by hand (its finalize_backward_manual). The
+// user ends synced passes, and with kAlways tries to end local ones, too.
+enum class Finalization : std::uint8_t { kAutomatic, kAfter, kInHook, kAlways, kTwice, kNever };
+
 // Uneven inputs (S2). kNone: all ranks have all inputs. Otherwise Program::steps_per_rank says how
 // many each rank has, and N is the number of all ranks (kByAll) or of those that still train
 // (kByActive).
@@ -307,6 +311,7 @@ struct Options {
   // Buckets whose parameters are all unused are not reduced. Not in plain mode, and only where all
   // ranks run the same graphs.
   bool skip_all_reduce_unused_params = false;
+  Finalization finalization = Finalization::kAutomatic;
 };
 
 // The limits of the buckets of one dtype and device, in order, in bytes; the last limit is that of

@@ -72,7 +72,8 @@ namespace lockstep::properties {
   row(kUndefined, "undefined", "uses that get no gradient (None)") \
   row(kBatchedCopy, "batched_grad_copy", "gradients copied to a bucket together") \
   row(kLazyBuckets, "lazy_bucket_allocation", "buckets with memory during a backward alone") \
-  row(kSkipsUnused, "skip_all_reduce_unused_params", "buckets left out where all is unused")
+  row(kSkipsUnused, "skip_all_reduce_unused_params", "buckets left out where all is unused") \
+  row(kFinalization, "finalization", "passes that the user ends by hand")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,
@@ -96,7 +97,8 @@ class Capabilities {
     return all()
         .without(Capability::kBatchedCopy)
         .without(Capability::kLazyBuckets)
-        .without(Capability::kSkipsUnused);
+        .without(Capability::kSkipsUnused)
+        .without(Capability::kFinalization);
   }
 
   constexpr bool has(Capability capability) const { return (bits_ & bit(capability)) != 0; }

@@ -337,7 +337,9 @@ struct Table<reference::Options> {
              .percent = 50,
              .change = "skip_all_reduce_unused_params",
              .keeps = keeps::without_local_use,
-             .keeps_errors = true}));
+             .keeps_errors = true}),
+      field("finalization", &R::finalization,
+            {.clause = "P4", .needs = kFinalization, .percent = 25}));
 };
 
 template <>
@@ -596,6 +598,16 @@ struct Values<reference::MisfitKind> {
       {.name = "layout", .phrase = "a pinned layout of other parameters, as every rank has"},
   };
   static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
+};
+template <>
+struct Values<reference::Finalization> {
+  static constexpr Value list[] = {
+      {"automatic"},
+      {"after", 45, {}, "; the user ends each pass, after backward"},
+      {"in_hook", 30, {}, "; the user ends each pass, in a hook of its first parameter"},
+      {"always", 8, {}, "; the user ends each pass, also where there is none"},
+      {"twice", 8, {}, "; the user ends each pass twice"},
+      {"never", 9, {}, "; nobody ends a pass"}};
 };
 template <>
 struct Values<reference::Launch> {

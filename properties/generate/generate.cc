@@ -891,6 +891,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   if (options.capabilities.has(Capability::kRounding))
     draw_largest(random_for("largest"), out.program);
   if (out.program.options.skip_all_reduce_unused_params) follow_skip(out.program);
+  if (!out.faults.faults.empty()) follow_faults(out.program.options);
   out.switched = draw_switch(random_for("switched"), options, out);
   return out;
 }

@@ -56,4 +56,9 @@ void follow_skip(reference::Program& program) {
   program.options.skip_all_reduce_unused_params = normal.options.skip_all_reduce_unused_params;
 }
 
+void follow_faults(reference::Options& options) {
+  using enum reference::Finalization;
+  if (options.finalization != kAutomatic) options.finalization = kAfter;
+}
+
 }  // namespace lockstep::properties

@@ -43,6 +43,10 @@ const char* const kPythonRunner = R"py(
 def wrap(model):
     dist._DEFAULT_FIRST_BUCKET_BYTES = FIRST_BUCKET_BYTES
     ddp = DistributedDataParallel(model, **OPTIONS)
+    if ENDS_BY_HAND:
+        if not hasattr(ddp, "finalize_backward"):
+            raise RuntimeError("this PyTorch has no DistributedDataParallel.finalize_backward()")
+        ddp.require_manual_backward_finalization = True
     if HOOK is not None:
         ddp.register_comm_hook(None, getattr(default_hooks, HOOK))
     return ddp
@@ -87,6 +91,8 @@ def run_step(ddp, step, work, constants):
                 kept = []  # the rank lets go of outputs that it did not use
             ones = [torch.ones_like(output) for output in chosen]
             torch.autograd.backward(chosen, ones, retain_graph=not is_last)
+            if ENDS_BY_HAND and is_last and step["kind"] == "synced":
+                ddp.finalize_backward()
     except Exception as error:
         return call, (str(error).strip() or repr(error)).splitlines()[0]
     return None

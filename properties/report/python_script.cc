@@ -12,6 +12,7 @@
 
 #include "properties/case/capabilities.h"
 #include "properties/case/describe.h"
+#include "properties/case/fields.h"
 #include "properties/lane/python_job.h"
 #include "properties/report/python_runner.h"
 #include "properties/subject/torch/model/hook_model.h"
@@ -29,6 +30,7 @@ namespace {
 using reference::DType;
 using reference::ExpectedGradient;
 using reference::ExpectedRankStep;
+using reference::Finalization;
 using reference::Hook;
 using reference::Input;
 using reference::Node;
@@ -42,7 +44,8 @@ constexpr double kRoundings = 16;  // the roundings that a tolerance accepts
 // Lists what DistributedDataParallel cannot do, or what a script cannot express.
 std::vector<std::string> obstacles(const Case& c) {
   std::vector<std::string> out;
-  const Capabilities lacks = missing(c, torch_capabilities().without(Capability::kIgnored));
+  const Capabilities newest = torch_capabilities(torch_model::kTestedVersions.back());
+  const Capabilities lacks = missing(c, newest.without(Capability::kIgnored));
   for (int i = 0; i < kCapabilities; ++i) {
     const auto capability = static_cast<Capability>(i);
     if (lacks.has(capability))
@@ -53,6 +56,10 @@ std::vector<std::string> obstacles(const Case& c) {
     out.emplace_back("a second run with an option switched");
   const Program& program = c.program;
   const Hook hook = program.options.hook;
+  const Finalization finalization = program.options.finalization;
+  if (finalization != Finalization::kAutomatic && finalization != Finalization::kAfter)
+    out.push_back(fmt::format("a pass that the user does not end once, after backward ({})",
+                              fields::name_of(finalization)));
   if (hook != Hook::kNone && hook != Hook::kAllReduce && hook != Hook::kFloat16)
     out.emplace_back("a communication hook other than allreduce and fp16_compress");
   if (program.values == reference::Values::kSpecial && program.world > 2)
@@ -265,6 +272,19 @@ std::string ScriptWriter::options() const {
   std::string hook = "None";
   if (options.hook == Hook::kAllReduce) hook = "\"allreduce_hook\"";
   if (options.hook == Hook::kFloat16) hook = "\"fp16_compress_hook\"";
+  const auto in_mib = [](std::uint64_t bytes) {
+    return python_float(static_cast<double>(bytes) / (1024.0 * 1024.0));
+  };
+  std::string young;  // versions that lack these refuse them
+  for (const auto& [name, is_on] :
+       {std::pair("batched_grad_copy", options.batched_grad_copy),
+        {"lazy_bucket_allocation", options.lazy_bucket_allocation},
+        {"skip_all_reduce_unused_params", options.skip_all_reduce_unused_params}})
+    if (is_on) young += fmt::format("    \"{}\": True,\n", name);
+  if (options.last_bucket_bytes != 0)
+    young += fmt::format("    \"bucket_cap_mb_list\": [{}, {}, {}],\n",
+                         in_mib(options.first_bucket_bytes), in_mib(options.bucket_bytes),
+                         in_mib(options.last_bucket_bytes));
   return fmt::format(
       "\n\n# ---- the program, as data ----\n\n"
       "WORLD = {}\n"
@@ -273,13 +293,15 @@ std::string ScriptWriter::options() const {
       "    \"static_graph\": {},\n"
       "    \"gradient_as_bucket_view\": {},\n"
       "    \"bucket_cap_mb\": {},\n"
+      "{}"
       "}}\n"
       "FIRST_BUCKET_BYTES = {}\n"
-      "HOOK = {}\n\n",
+      "HOOK = {}\n"
+      "ENDS_BY_HAND = {}  # after each synced backward, by finalize_backward()\n\n",
       program_.world, python_bool(options.mode == reference::Mode::kDynamic),
       python_bool(options.mode == reference::Mode::kStatic), python_bool(options.views),
-      python_float(static_cast<double>(options.bucket_bytes) / (1024.0 * 1024.0)),
-      options.first_bucket_bytes, hook);
+      in_mib(options.bucket_bytes), young, options.first_bucket_bytes, hook,
+      python_bool(options.finalization == Finalization::kAfter));
 }
 
 std::string ScriptWriter::parameters() const {

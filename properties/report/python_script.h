@@ -9,6 +9,9 @@
 // accepts a difference of up to some roundings, and counts the elements that have one. The script
 // says which of the two comparisons it makes.
 //
+// Options that only newer versions have are in the script of a case that has them; an older version
+// says in one line that it lacks them.
+//
 // Threads: any. Failure: kInvalidArgument with one line that names what a script cannot express, or
 // what is too large for a person to read.
 #pragma once

@@ -132,7 +132,7 @@ Capabilities torch_capabilities(const torch_model::Version& version) {
   Capabilities out = torch_capabilities();
   if (version >= torch_model::Version{2, 9, 1}) out = out.with(kSkipsUnused);
   if (version >= torch_model::Version{2, 15, 0})
-    out = out.with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits);
+    out = out.with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits).with(kFinalization);
   return out;
 }
 
@@ -210,6 +210,8 @@ void hold_to_lockstep(Subject& subject) {
   const bool gradients_alone = subject.profile.gradients_alone;
   subject.profile = Profile::lockstep();
   subject.profile.gradients_alone = gradients_alone;
+  // The contract has no passes that the user ends by hand.
+  subject.capabilities = subject.capabilities.without(Capability::kFinalization);
   if (subject.kind == Subject::Kind::kTorch)
     subject.capabilities = subject.capabilities.with(Capability::kInterleaved);
 }

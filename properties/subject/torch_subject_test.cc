@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
+
+#include "properties/generate/generate.h"
 
 namespace lockstep::properties {
 namespace {
@@ -32,8 +35,32 @@ TEST(TorchCapabilities, YoungOptionsAreDrawnForVersionsThatHaveThem) {
   EXPECT_EQ(torch_capabilities(torch_model::kOldestVersion), torch_capabilities());
   EXPECT_EQ(torch_capabilities({2, 4, 1}), torch_capabilities());
   EXPECT_EQ(torch_capabilities({2, 9, 1}), torch_capabilities().with(kSkipsUnused));
-  EXPECT_EQ(torch_capabilities({2, 15, 0}),
-            torch_capabilities({2, 9, 1}).with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits));
+  EXPECT_EQ(torch_capabilities({2, 15, 0}), torch_capabilities({2, 9, 1})
+                                                .with(kBatchedCopy)
+                                                .with(kLazyBuckets)
+                                                .with(kThreeLimits)
+                                                .with(kFinalization));
+}
+
+// A case with faults says itself who has to fail.
+TEST(TorchCapabilities, PassesAreEndedByHandInEveryWayAndNeverWronglyBesideAFault) {
+  using reference::Finalization;
+  std::map<Finalization, int> alone;
+  std::map<Finalization, int> with_faults;
+  GenerateOptions options;
+  options.lane = GenerateOptions::Lane::kGloo;
+  options.capabilities = torch_capabilities({2, 15, 0});
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    const Case drawn = generate(5, index, options);
+    ++(drawn.faults.faults.empty() ? alone : with_faults)[drawn.program.options.finalization];
+  }
+  EXPECT_EQ(alone.size(), static_cast<std::size_t>(Finalization::kNever) + 1);
+  for (const auto& [finalization, count] : alone) EXPECT_GE(count, 10);
+  EXPECT_GE(with_faults[Finalization::kAfter], 10);
+  EXPECT_EQ(with_faults.size(), 2U);  // and those whose passes end by themselves
+  options.capabilities = torch_capabilities({2, 9, 1});
+  for (std::uint64_t index = 0; index < 100; ++index)
+    EXPECT_EQ(generate(5, index, options).program.options.finalization, Finalization::kAutomatic);
 }
 
 }  // namespace

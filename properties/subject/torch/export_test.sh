@@ -56,5 +56,25 @@ expect 1 "$corpus/torch/counts_one_static_forward.json" \
 echo '{"schema": 1, "program": {"values": "general", "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/fine.json"
 expect 0 "$work/fine.json" "VERDICT: as the contract has it"
 
+
+# Options that only newer versions have: an older one names in one line what it lacks.
+version=$("$python" -c 'import torch; print(torch.__version__)')
+if [[ $version == 1.* ]]; then
+  expect 2 "$corpus/torch/divides_batched.json" "unexpected keyword argument 'batched_grad_copy'"
+  expect 2 "$corpus/torch/ended-after-backward.json" \
+    "this PyTorch has no DistributedDataParallel.finalize_backward()"
+fi
+# The one that has all of them, where ci/torch finds it (ci/torch --help).
+pythons=${LOCKSTEP_TORCH_PYTHONS:-$(dirname -- "${BASH_SOURCE[0]}")/../../../.cache/torch/pythons}
+if [[ -x $pythons/2.15.0/bin/python ]]; then
+  python=$pythons/2.15.0/bin/python
+  echo '{"schema": 1, "program": {"values": "general", "options": {"mode": "dynamic", "batched_grad_copy": true,
+    "lazy_bucket_allocation": true, "skip_all_reduce_unused_params": true, "last_bucket_bytes": 4,
+    "finalization": "after"}, "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/young.json"
+  expect 0 "$work/young.json" "PyTorch 2.15" "VERDICT: as the contract has it"
+else
+  echo "not run: scripts with young options, as there is no $pythons/2.15.0/bin/python"
+fi
+
 if [[ $failures -ne 0 ]]; then echo "$failures failed"; exit 1; fi
 echo "all passed"

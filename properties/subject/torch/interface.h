@@ -134,6 +134,35 @@ std::shared_ptr<Reducer> make_reducer(ReducerArguments arguments) {
   }
 }
 
+// ---- Passes that the user ends by hand, from 2.15 on ----
+
+template <class Reducer>
+concept EndsByHand = requires(Reducer& reducer) {
+  reducer.finalize_backward_manual();
+};
+
+// No case for an older version has such passes (torch_capabilities()).
+template <class Reducer = c10d::Reducer>
+void require_manual_finalization(Reducer& reducer) {
+  if constexpr (EndsByHand<Reducer>)
+    reducer.set_manual_finalization_required(true);
+  else
+    TORCH_CHECK(false, "this version has no manual finalization");
+}
+
+template <class Reducer = c10d::Reducer>
+bool should_finalize_after_backward(const Reducer& reducer) {
+  if constexpr (EndsByHand<Reducer>)
+    return reducer.should_finalize_after_backward();
+  else
+    return false;
+}
+
+template <class Reducer = c10d::Reducer>
+void finalize_by_hand(Reducer& reducer) {
+  if constexpr (EndsByHand<Reducer>) reducer.finalize_backward_manual();
+}
+
 // ---- Warnings: the handler is given a Warning from 2.0 on, and its parts before ----
 
 #if TORCH_VERSION_MAJOR == 1

@@ -124,6 +124,33 @@ TEST(TorchVersions, DoWhatPoliciesSayOfThem) {
   if (versions == 0) GTEST_SKIP() << "no version is built: ci/torch --version 2.15.0 builds one";
 }
 
+// Method: each kept case is run and judged by the profile; and once more by what the profile
+// expects of the same program whose passes end by themselves, which must not accept what nobody or
+// a hook has ended wrongly.
+TEST(TorchVersions, EndPassesWhenTheUserDoes) {
+  const Result<Subject> subject =
+      torch_subject(torch_model::to_string(torch_model::kTestedVersions.back()), LOCKSTEP_PROGRAMS);
+  if (!subject) GTEST_SKIP() << subject.error().failure().detail;
+  const std::unique_ptr<Lane> lane = make_torch_lane(*subject);
+  for (const auto& [name, is_right] :
+       {std::pair("ended-after-backward", true), std::pair("ended-in-hook", false),
+        std::pair("never-ended", false)}) {
+    const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + std::string(name) + ".json");
+    ASSERT_TRUE(c) << c.error().to_string();
+    Observation observation;
+    lane->run(*c, expectation_of(c->program, subject->profile), observation);
+    const auto judged_as = [&](const reference::Program& program) {
+      return judge(*c, subject->profile,
+                   expectation_of(program, subject->profile, observation.recoveries), observation);
+    };
+    const Verdict verdict = judged_as(c->program);
+    EXPECT_TRUE(verdict.ok()) << name << ": " << verdict.message;
+    reference::Program automatic = c->program;
+    automatic.options.finalization = reference::Finalization::kAutomatic;
+    EXPECT_EQ(judged_as(automatic).ok(), is_right) << name;
+  }
+}
+
 TEST_F(Torch, AgreesWithItsProfileOnGeneratedCases) {
   GenerateOptions options;
   options.lane = GenerateOptions::Lane::kGloo;

@@ -20,6 +20,7 @@
 #include "properties/subject/torch/faults.h"
 #include "properties/subject/torch/graph.h"
 #include "properties/subject/torch/hosts_store.h"
+#include "properties/subject/torch/model/finalization.h"
 #include "properties/subject/torch/model/hook_model.h"
 #include "properties/subject/torch/wrapper.h"
 #include "reference/arithmetic.h"
@@ -224,8 +225,22 @@ class Training {
       if (!observed.status.ok()) return;
     }
     if (outputs.empty()) return;
+    using properties::torch_model::may_end_in_hook;
+    if (wrapper_ && may_end_in_hook(program_.options, step.kind)) wrapper_->end_pass_in_hook();
     while (call < reference::call_count(pass) && observed.status.ok())
       run_backward(pass, call++, outputs, observed);
+    if (wrapper_) end_by_hand(step.kind, call, observed);
+  }
+
+  // Calls what ends a pass, as often as the user does. `call`: how many backwards there were.
+  void end_by_hand(PassKind kind, std::uint32_t call, ObservedStep& observed) {
+    const std::uint32_t endings = properties::torch_model::endings_after(
+        program_.options, kind, wrapper_->is_ended_in_hook());
+    wrapper_->leave_hook();
+    for (std::uint32_t end = 0; end < endings && observed.status.ok(); ++end) {
+      observed.failed_call = static_cast<std::int32_t>(call + end);
+      observed.status = caught([this] { wrapper_->end_pass(); });
+    }
   }
 
   void run_forward(const reference::Forward& forward, bool is_synced,

@@ -2,12 +2,15 @@
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <algorithm>
 #include <exception>
 #include <functional>
 #include <limits>
 #include <utility>
+
+#include "properties/subject/torch/model/finalization.h"
 
 namespace lockstep::torch_subject {
 namespace {
@@ -165,12 +168,17 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
   std::reverse(per_bucket_limits.begin(), per_bucket_limits.end());
   std::vector<std::int64_t> limit_list;
   if (has_list) limit_list.assign(asked.begin(), asked.end());
+  const at::Tensor first = parameters.front();
   reducer_ = make_reducer({std::move(parameters), std::move(buckets), std::move(per_bucket_limits),
                            process_group, std::move(is_sparse),
                            static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
                            options.views, static_cast<std::int64_t>(options.first_bucket_bytes),
                            options.skip_all_reduce_unused_params, std::move(limit_list),
                            options.batched_grad_copy, options.lazy_bucket_allocation});
+  if (properties::torch_model::ends_by_hand(options)) {
+    require_manual_finalization(*reducer_);
+    add_ending_hook(first);
+  }
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
   if (is_static_) {
@@ -185,6 +193,24 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
     reducer_->register_comm_hook(std::make_unique<UserHook>(group, std::move(visit_hook)));
   (void)group->take();
 }
+
+// The hook comes after the reducer's own, which its constructor has added.
+void Wrapper::add_ending_hook(const at::Tensor& parameter) {
+  const std::weak_ptr<c10d::Reducer> weak = reducer_;
+  torch::autograd::impl::grad_accumulator(parameter)->add_post_hook(
+      std::make_unique<torch::autograd::utils::LambdaPostHook>(
+          [weak, is_on = is_ended_in_hook_](const variable_list& outputs, const variable_list&) {
+            const std::shared_ptr<c10d::Reducer> reducer = weak.lock();
+            if (reducer && *is_on) finalize_by_hand(*reducer);
+            return outputs;
+          }));
+}
+
+void Wrapper::end_pass_in_hook() {
+  *is_ended_in_hook_ = !should_finalize_after_backward(*reducer_);
+}
+
+void Wrapper::end_pass() { finalize_by_hand(*reducer_); }
 
 void Wrapper::begin_forward(bool is_synced) {
   if (is_synced) {

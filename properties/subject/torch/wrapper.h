@@ -66,7 +66,17 @@ class Wrapper {
   // Takes the module's outputs and returns the outputs for the user.
   std::vector<at::Tensor> end_forward(bool is_synced, std::vector<at::Tensor> outputs);
 
+  // For passes that the user ends by hand (model/finalization.h). Before the backwards of a step:
+  // lets a hook of the first parameter end the pass, if the reducer does not want it after
+  // backward.
+  void end_pass_in_hook();
+  bool is_ended_in_hook() const { return *is_ended_in_hook_; }
+  void end_pass();
+  // After the backwards of a step: the hook ends nothing any more.
+  void leave_hook() { *is_ended_in_hook_ = false; }
+
  private:
+  void add_ending_hook(const at::Tensor& parameter);
   // Returns whether the outputs of a forward in static mode go through the identity function.
   bool has_static_sink() const;
 
@@ -74,6 +84,7 @@ class Wrapper {
   const bool is_static_;
   int synced_forwards_ = 0;
   std::shared_ptr<bool> is_delay_queued_;  // static mode: a backward has queued delay_all_reduce()
+  const std::shared_ptr<bool> is_ended_in_hook_ = std::make_shared<bool>(false);
   std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;  // destroyed before reducer_
 };

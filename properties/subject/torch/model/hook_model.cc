@@ -5,6 +5,9 @@
 #include <numeric>
 #include <utility>
 
+#include "properties/subject/torch/model/averaging.h"
+#include "properties/subject/torch/model/call_sums.h"
+#include "properties/subject/torch/model/finalization.h"
 #include "properties/subject/torch/model/gloo_sum.h"
 #include "properties/subject/torch/model/graph.h"
 #include "properties/subject/torch/model/last_results.h"
@@ -12,6 +15,7 @@
 #include "properties/subject/torch/model/parameter_memory.h"
 #include "properties/subject/torch/model/rank_state.h"
 #include "properties/subject/torch/model/rebuilt_order.h"
+#include "properties/subject/torch/model/sparse_launches.h"
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
 #include "reference/order.h"
@@ -51,19 +55,21 @@ class HookModel {
   void allocate(std::uint32_t rank, std::uint32_t bucket);
   void give_entries(std::uint32_t rank, std::uint32_t parameter);
   void note_launch(std::uint32_t rank, std::uint32_t parameter);
-  void add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key);
   void add_sum(const Event& event, std::uint32_t rank);
   void add_entries(std::uint32_t parameter, Entries& into, const Entries& next);
-  void add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums);
+  bool end_in_hook(Rank& rank, ExpectedRankStep& expected) const;
   void finish_pass(const Step& step, ExpectedStep& expected);
+  void leave_loose(std::uint32_t rank);
+  void end_twice(ExpectedStep& expected);
+  void run_later_calls(const Step& step, ExpectedStep& expected);
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
+  void list_collectives(ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
   bool is_skipped(std::uint32_t bucket) const;
   void leave_out(std::uint32_t parameter, bool is_used);
   void reduce_one(std::uint32_t parameter, bool is_used);
   void reduce_entries(std::uint32_t parameter);
   void end_reduction(std::uint32_t parameter, bool is_used);
-  void run_hook(std::uint32_t parameter);
   void record(std::vector<ExpectedRankStep>& ranks);
 
   Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
@@ -90,12 +96,7 @@ class HookModel {
     if (!policies_.first_static_pass_is_any) return is_first_static(rank);
     return is_static() && rank.hooked_passes == 1;
   }
-  // Those that are built in, and the user's own, which averages; the others are taken as none.
-  Hook hook() const {
-    const Hook hook = program_.options.hook;
-    if (hook == Hook::kElsewhere) return Hook::kAllReduce;
-    return hook == Hook::kAllReduce || hook == Hook::kFloat16 ? hook : Hook::kNone;
-  }
+  Hook hook() const { return averaging_hook(program_.options); }
   bool has_views() const { return program_.options.views; }
   bool is_lazy() const {
     return program_.options.lazy_bucket_allocation && policies_.divides_lazy_views;
@@ -107,6 +108,20 @@ class HookModel {
   bool divides(const Gradient& own) const {
     const bool is_there = is_lazy() ? own.in_new_bucket : own.in_bucket;
     return (is_there && policies_.divides_views) || is_batched();
+  }
+  bool ends_by_hand() const { return torch_model::ends_by_hand(program_.options); }
+  // Whether a hook of the user's ends a pass of this kind: not one before the rebuild, of which
+  // should_finalize_after_backward() says so.
+  bool ends_in_hook(PassKind kind) const {
+    return may_end_in_hook(program_.options, kind) && !memory_.reduced.empty() &&
+           !(may_rebuild() && layout_ == 0);
+  }
+  std::uint32_t endings(PassKind kind) const {
+    return endings_after(program_.options, kind, ends_in_hook(kind));
+  }
+  // Whether the rank has launched all buckets, and waits for them in this step.
+  bool is_waiting(const Rank& rank, PassKind kind) const {
+    return rank.is_complete && (!ends_by_hand() || rank.is_in_hook || endings(kind) > 0);
   }
   bool may_rebuild() const { return policies_.rebuilds_unless_dynamic && !is_dynamic(); }
   const std::vector<ExpectedBucket>& buckets() const {
@@ -126,17 +141,10 @@ class HookModel {
   std::vector<Gradient> gradients_;
   std::vector<double> elements_;
   std::vector<double> given_;  // what is in the buckets, by rank
-  std::vector<double> sums_[kMaxDepth + 1];
-  // Sparse gradients, by rank and parameter, and their sums by parameter.
-  std::vector<Entries> entries_;
-  std::vector<Entries> sparse_sums_[kMaxDepth + 1];
-  struct Launched {
-    bool shapeless = false;
-    bool shaped = false;
-    bool rows = false;
-  };
-  std::vector<Launched> launched_;  // in this step, by parameter: what ranks gave of sparse ones
-  bool is_open_ = false;            // the model cannot tell what comes of this step
+  CallSums sums_;
+  std::vector<Entries> entries_;               // sparse gradients, by rank and parameter
+  SparseLaunches launched_;                    // in this step
+  bool is_open_ = false;                       // the model cannot tell what comes of this step
   std::vector<std::vector<OrderRun>> orders_;  // by bucket
   std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
   std::vector<std::uint8_t> is_in_use_;        // static mode: in the first pass, on some rank
@@ -150,14 +158,14 @@ HookModel::HookModel(const Program& program, const Policies& policies, Expectati
       out_(out),
       memory_(program),
       results_(program, memory_),
-      graph_(memory_.owners) {
+      graph_(memory_.owners),
+      sums_(program, memory_, policies) {
   out_.buckets = assign_buckets(program_, layout_rules(policies_, program_.options));
   out_.rebuilt.clear();
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
   given_.resize(program.world * memory_.total);
   entries_.resize(gradients_.size());
-  for (std::vector<Entries>& sums : sparse_sums_) sums.resize(program.parameters.size());
 }
 
 // A new group, with new reducers.
@@ -255,12 +263,12 @@ void HookModel::prepare(ExpectedStep& expected) {
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
   for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
-  launched_.assign(program_.parameters.size(), {});
+  launched_.begin_step(program_.parameters.size());
   for (Gradient& each : gradients_) each.touched = each.reduced = false;
   is_open_ = false;
   is_raced_.assign(program_.parameters.size(), 0);
   for (Rank& rank : ranks_) {
-    rank.is_complete = false;
+    rank.is_complete = rank.is_in_hook = false;
     rank.next_call = 0;
     rank.next_event = 0;
   }
@@ -345,20 +353,23 @@ void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRa
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
   if (kept_outputs(pass) == 0) return;
-  while (rank.next_call < call_count(pass) && !rank.is_complete) {
+  const bool& is_stopped = ends_by_hand() ? rank.is_in_hook : rank.is_complete;
+  while (rank.next_call < call_count(pass) && !is_stopped) {
     if (!run_call(step, number, expected)) return;
     const bool is_silent = step.kind == PassKind::kSynced && !rank.is_unfinished;
     if (!policies_.stays_out_without_hooks && is_dynamic() && is_silent)
       for (const std::uint32_t parameter : memory_.reduced) (void)mark_ready(number, parameter);
   }
-  if (policies_.reports_missing_later || !rank.is_unfinished || rank.is_complete) return;
+  if (rank.is_complete) return;
+  const bool is_noticed = !policies_.reports_missing_later && rank.is_unfinished;
+  if (!is_noticed && endings(step.kind) == 0) return;
   expected.error = Error::kIncomplete;
-  expected.error_call = rank.next_call - 1;
+  expected.error_call = rank.next_call - (is_noticed ? 1 : 0);
   expected.parameters = missing(rank);
 }
 
-// The next call from where it was left. It stops at the end of a nested call that completed the
-// pass: there the reduction is waited for. False: it ends in an error.
+// The next call from where it was left. It stops where the reduction is waited for: at the end of
+// a nested call that completed the pass, or in a hook of the user's. False: it ends in an error.
 bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
@@ -368,10 +379,11 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   std::uint32_t completed_at = kNowhere;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
-    if (event.kind == Event::Kind::kTensor) add_tensor(event, number, step.key);
+    if (event.kind == Event::Kind::kTensor && !sums_.add_tensor(event, number, step.key))
+      is_open_ = true;
     if (i < first || event.kind == Event::Kind::kTensor) continue;
     if (event.kind == Event::Kind::kEnd) {
-      if (event.depth != completed_at) continue;
+      if (event.depth != completed_at || ends_by_hand()) continue;
       rank.next_event = i + 1;
       return true;
     }
@@ -387,6 +399,9 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
       return false;
     }
     if (rank.is_complete && !was_complete) completed_at = event.depth;
+    if (!ends_in_hook(step.kind) || event.parameter != memory_.reduced.front()) continue;
+    rank.next_event = i + 1;
+    return end_in_hook(rank, expected);
   }
   // Each forward that the call started at ends it.
   const bool is_local = step.kind == PassKind::kNoSync;
@@ -413,6 +428,8 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
 // is over.
 Error HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
+  // A local pass is launched then, and no call ends it.
+  if (!rank.is_armed && ends_by_hand()) is_open_ = true;
   if (!rank.is_armed || rank.is_complete) {
     const bool is_error =
         policies_.first_static_pass_is_any ? !rank.is_armed : policies_.repeats_first_static_pass;
@@ -426,6 +443,16 @@ Error HookModel::end_first_static(std::uint32_t number) {
       return error;
   }
   return Error::kNone;
+}
+
+// False: there is nothing that the hook of the user's could end, or not yet.
+bool HookModel::end_in_hook(Rank& rank, ExpectedRankStep& expected) const {
+  rank.is_in_hook = rank.is_complete && rank.is_armed;
+  if (rank.is_in_hook) return true;
+  expected.error = rank.is_complete ? Error::kSecondBackward : Error::kIncomplete;
+  expected.error_call = rank.next_call;
+  expected.parameters = missing(rank);
+  return false;
 }
 
 Error HookModel::take_hook(std::uint32_t number, const Event& event) {
@@ -503,11 +530,9 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
   if (own.defined && hook() != Hook::kNone) {
     std::copy_n(values, place.count, out);
   } else if (own.defined && divides(own)) {
-    for (std::size_t e = 0; e < place.count; ++e) out[e] = divided(dtype, values[e], count);
+    divide(dtype, count, values, out, place.count);
   } else if (own.defined) {
-    const double exact = scale_factor(dtype, count);
-    const double factor = policies_.rounds_factor ? nearest(dtype, exact) : exact;
-    scale_values(dtype, out, values, factor, place.count);
+    multiply(dtype, count, policies_, values, out, place.count);
   }
   const bool is_kept =
       (is_dynamic() && !policies_.reduces_unused_views && ranks_[number].used[parameter] == 0) ||
@@ -540,19 +565,11 @@ void HookModel::allocate(std::uint32_t number, std::uint32_t bucket) {
   }
 }
 
-// torch zeroes a table's gradient to one whose columns are sparse, too. A rank that has such a one
-// receives others' rows as if they were of that kind, which ends its process.
 void HookModel::note_launch(std::uint32_t number, std::uint32_t parameter) {
-  if (!is_sparse(parameter)) return;
-  Launched& launched = launched_[parameter];
-  const bool is_shapeless = gradient(number, parameter).shapeless;
-  launched.shapeless = launched.shapeless || is_shapeless;
-  launched.shaped = launched.shaped || !is_shapeless;
-  launched.rows = launched.rows || !entries(number, parameter).rows.empty();
-  if (launched.shapeless && launched.rows) is_open_ = true;
-  // Which dimensions are sparse, ranks tell each other by sizes, up to the first that is 0.
-  const std::vector<std::uint32_t>& sizes = program_.parameters[parameter].sizes;
-  if (launched.shapeless && launched.shaped && sizes[0] == 0) is_open_ = true;
+  if (is_sparse(parameter) && !launched_.note(parameter, program_.parameters[parameter],
+                                              gradient(number, parameter).shapeless,
+                                              !entries(number, parameter).rows.empty()))
+    is_open_ = true;
 }
 
 // A sparse gradient is its bucket: it is scaled where it lies, and replaced by the sum.
@@ -568,7 +585,7 @@ void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   Entries& held = entries(number, parameter);
   const auto count = static_cast<std::uint32_t>(survivors_.size());
   if (policies_.divides_sparse) {
-    for (double& value : held.values) value = divided(record.dtype, value, count);
+    divide(record.dtype, count, held.values.data(), held.values.data(), held.values.size());
   } else {
     held = coalesced(record, held);
     scale_values(record.dtype, held.values.data(), held.values.data(),
@@ -585,60 +602,31 @@ std::vector<std::uint32_t> HookModel::missing(const Rank& rank) const {
   return out;
 }
 
-void HookModel::add_tensor(const Event& event, std::uint32_t rank, std::uint32_t step_key) {
-  std::vector<double>& sums = sums_[event.depth];
-  if (sums.empty()) sums.resize(memory_.total);
-  if (!is_sparse(event.parameter)) {
-    memory_.add_tensor(event, rank, step_key, sums.data());
-    return;
-  }
-  Entries& sum = sparse_sums_[event.depth][event.parameter];
-  Entries sent = entries_of(program_, program_.parameters[event.parameter], rank,
-                            {step_key, event.node_key, event.entries}, event.scalar);
-  if (event.first) {
-    sum = std::move(sent);
-  } else if (policies_.merges_sparse) {  // the one that came last goes first
-    add_entries(event.parameter, sent, sum);
-    sum = std::move(sent);
-  } else {
-    append(sum, sent);
-  }
-}
-
+// The sum of a call goes into the gradient.
 void HookModel::add_sum(const Event& event, std::uint32_t rank) {
-  if (!is_sparse(event.parameter)) {
-    add_sum(event.parameter, rank, sums_[event.depth].data());
-    return;
-  }
   Gradient& target = gradient(rank, event.parameter);
-  if (!target.defined) entries(rank, event.parameter) = {};
-  add_entries(event.parameter, entries(rank, event.parameter),
-              sparse_sums_[event.depth][event.parameter]);
-  target.shapeless = target.shapeless && entries(rank, event.parameter).rows.empty();
+  if (is_sparse(event.parameter)) {
+    if (!target.defined) entries(rank, event.parameter) = {};
+    add_entries(event.parameter, entries(rank, event.parameter),
+                sums_.sparse(event.depth, event.parameter));
+    target.shapeless = target.shapeless && entries(rank, event.parameter).rows.empty();
+  } else {
+    const ParameterMemory::Place& place = memory_.places[event.parameter];
+    const double* sums = sums_.dense(event.depth) + place.start;
+    if (target.defined)
+      add_values(program_.parameters[event.parameter].dtype, elements(rank, event.parameter), sums,
+                 place.count);
+    else
+      std::copy_n(sums, place.count, elements(rank, event.parameter));
+  }
   target.defined = target.touched = true;
   target.reduced = target.recorded = false;
 }
 
 void HookModel::add_entries(std::uint32_t parameter, Entries& into, const Entries& next) {
-  const Parameter& record = program_.parameters[parameter];
-  // Which is an error of torch's, of a kernel that there is not.
-  if (record.dtype == DType::kFloat16 && !into.rows.empty() && !next.rows.empty()) is_open_ = true;
-  if (policies_.merges_sparse)
-    into = merged(record, into, next);
-  else
-    append(into, next);
-}
-
-void HookModel::add_sum(std::uint32_t parameter, std::uint32_t rank, const double* sums) {
-  const ParameterMemory::Place& place = memory_.places[parameter];
-  Gradient& target = gradient(rank, parameter);
-  if (target.defined)
-    add_values(program_.parameters[parameter].dtype, elements(rank, parameter), sums + place.start,
-               place.count);
-  else
-    std::copy_n(sums + place.start, place.count, elements(rank, parameter));
-  target.defined = target.touched = true;
-  target.reduced = target.recorded = false;
+  if (!torch_model::add_entries(program_.parameters[parameter], policies_.merges_sparse, into,
+                                next))
+    is_open_ = true;
 }
 
 // Whether others wait in vain for a bucket, or for the usage map, of this rank. What they do if all
@@ -655,36 +643,64 @@ bool HookModel::blocks_others(std::uint32_t number, ExpectedStep& expected) cons
   return blocks;
 }
 
+// A reduction that nobody waits for may write to these gradients at any time.
+void HookModel::leave_loose(std::uint32_t number) {
+  const Rank& rank = ranks_[number];
+  if (!rank.is_unfinished) return;
+  for (const std::uint32_t parameter : memory_.reduced)
+    if ((has_views() || is_sparse(parameter)) && rank.ready[parameter])
+      gradient(number, parameter).loose = true;
+}
+
+// The first call ends the pass, and the second one finds nothing to end. What the first one does
+// beside the error of another rank is not known.
+void HookModel::end_twice(ExpectedStep& expected) {
+  for (const std::uint32_t rank : survivors_) {
+    ExpectedRankStep& each = expected.ranks[rank];
+    is_open_ = is_open_ || each.error != Error::kNone;
+    each.error = Error::kSecondBackward;
+    each.error_call = ranks_[rank].next_call + 1;
+  }
+}
+
 // What all ranks did, together.
 void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
   const auto is_complete = [this](std::uint32_t rank) { return ranks_[rank].is_complete; };
+  const auto waits = [&](std::uint32_t rank) { return is_waiting(ranks_[rank], step.kind); };
   const bool is_any = std::any_of(survivors_.begin(), survivors_.end(), is_complete);
   const bool is_all = std::all_of(survivors_.begin(), survivors_.end(), is_complete);
+  const bool is_awaited = std::any_of(survivors_.begin(), survivors_.end(), waits);
+  if (is_any && is_all && endings(step.kind) > 1) end_twice(expected);
   const auto has_own = [&](std::uint32_t rank) {
     return expected.ranks[rank].error != Error::kNone;
   };
   const bool fails = std::any_of(survivors_.begin(), survivors_.end(), has_own);
-  expected.any_error = fails || (is_any && !is_all);
-  if (is_any && is_all && !survivors_.empty()) reduce(expected);
+  expected.any_error = fails || (is_awaited && !is_all);
+  if (is_all && is_awaited && !std::all_of(survivors_.begin(), survivors_.end(), waits))
+    is_open_ = true;  // some ranks have the means, and others have not ended their pass
+  if (is_all && is_awaited) reduce(expected);
+  if (is_all && is_any && !is_awaited) list_collectives(expected);
   for (const std::uint32_t rank : survivors_) {
     ExpectedRankStep& each = expected.ranks[rank];
     if (has_own(rank)) {
       each.outcome = Outcome::kOwnError;
-    } else if (!is_complete(rank)) {
+    } else if (!waits(rank)) {
       each.outcome = Outcome::kSuccess;
-      for (const std::uint32_t parameter : memory_.reduced)
-        if ((has_views() || is_sparse(parameter)) && ranks_[rank].is_unfinished &&
-            ranks_[rank].ready[parameter])
-          gradient(rank, parameter).loose = true;
-      expected.knows_collectives = expected.knows_collectives && !ranks_[rank].is_unfinished;
+      leave_loose(rank);
+      expected.knows_collectives =
+          expected.knows_collectives && (is_all || !ranks_[rank].is_unfinished);
     } else if (!is_all) {
       each.outcome = Outcome::kPeerError;
     } else if (fails) {
       each.outcome = Outcome::kSuccessOrPeerError;
     }
-    if (is_any && !is_complete(rank) && !blocks_others(rank, expected)) break;
+    if (is_awaited && !is_complete(rank) && !blocks_others(rank, expected)) break;
   }
-  if (!is_any || !is_all) return;
+  if (is_all && is_awaited) run_later_calls(step, expected);
+}
+
+// What comes after the reduction.
+void HookModel::run_later_calls(const Step& step, ExpectedStep& expected) {
   for (const std::uint32_t rank : survivors_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];
     ExpectedRankStep& each = expected.ranks[rank];
@@ -705,8 +721,7 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
       expected.ranks[rank].outcome = Outcome::kSuccessOrPeerError;
 }
 
-void HookModel::reduce(ExpectedStep& expected) {
-  expected.is_reduced = true;
+void HookModel::list_collectives(ExpectedStep& expected) const {
   std::uint32_t launched = 0;
   for (std::uint32_t b = 0; b < buckets().size(); ++b) {
     if (is_skipped(b)) continue;
@@ -722,6 +737,11 @@ void HookModel::reduce(ExpectedStep& expected) {
     const auto behind = static_cast<std::ptrdiff_t>(is_dynamic() ? 0 : launched);
     expected.collectives.insert(expected.collectives.end() - behind, usage);
   }
+}
+
+void HookModel::reduce(ExpectedStep& expected) {
+  expected.is_reduced = true;
+  list_collectives(expected);
   for (const std::uint32_t parameter : memory_.reduced) {
     const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
       return ranks_[rank].sent[parameter] != 0;
@@ -735,26 +755,6 @@ void HookModel::reduce(ExpectedStep& expected) {
     Rank& rank = ranks_[number];
     rank.is_armed = rank.is_unfinished = rank.has_hook = false;
     std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
-  }
-}
-
-// What the communication hook makes of each rank's part before the sum (G4).
-void HookModel::run_hook(std::uint32_t parameter) {
-  if (hook() == Hook::kNone) return;
-  const DType dtype = program_.parameters[parameter].dtype;
-  const DType wire = wire_dtype(hook(), dtype);
-  const bool divides =
-      hook() == Hook::kFloat16 ? policies_.compresses_first : policies_.divides_in_hooks;
-  const auto count = static_cast<std::uint32_t>(survivors_.size());
-  for (const std::uint32_t rank : survivors_) {
-    double* values = given(rank, parameter);
-    for (std::size_t e = 0; e < memory_.places[parameter].count; ++e) {
-      // Doubles are rounded by way of float.
-      const double narrow =
-          wire == dtype ? values[e] : nearest(wire, nearest(DType::kFloat32, values[e]));
-      values[e] = divides ? divided(wire, narrow, count)
-                          : nearest(wire, scaled(dtype, values[e], scale_factor(dtype, count)));
-    }
   }
 }
 
@@ -786,7 +786,11 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
   }
   const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
   const ParameterMemory::Place& place = memory_.places[parameter];
-  run_hook(parameter);
+  const auto count = static_cast<std::uint32_t>(survivors_.size());
+  for (const std::uint32_t rank : survivors_)
+    if (hook() != Hook::kNone)
+      run_hook(hook(), program_.parameters[parameter].dtype, count, policies_,
+               given(rank, parameter), place.count);
   std::size_t begin = 0;
   for (const OrderRun& run : orders_[place.bucket]) {
     if (run.end <= place.offset + begin) continue;
@@ -876,12 +880,6 @@ void HookModel::record(std::vector<ExpectedRankStep>& ranks) {
 }
 
 }  // namespace
-
-double divided(DType dtype, double value, std::uint32_t n) {
-  if (dtype == DType::kFloat64) return value / static_cast<double>(n);
-  const float quotient = static_cast<float>(value) / static_cast<float>(n);
-  return nearest(dtype, static_cast<double>(quotient));
-}
 
 reference::Expectation run(const Program& program, const Policies& policies,
                            const std::vector<Recovery>& recoveries) {

@@ -21,9 +21,6 @@ namespace lockstep::properties::torch_model {
 reference::Expectation run(const reference::Program& program, const Policies& policies = {},
                            const std::vector<reference::Recovery>& recoveries = {});
 
-// The quotient by n in the compute type, rounded to the dtype, where CONTRACT.md scales (G2).
-double divided(reference::DType dtype, double value, std::uint32_t n);
-
 // The steps before the first one of which the model cannot tell what comes out.
 std::uint32_t modelled_steps(const reference::Expectation& expectation);
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "properties/subject/torch/model/averaging.h"
 #include "reference/arithmetic.h"
 #include "reference/test_programs.h"
 

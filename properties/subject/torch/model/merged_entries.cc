@@ -34,6 +34,15 @@ Entries merged(const Parameter& parameter, const Entries& one, const Entries& ot
   return out;
 }
 
+bool add_entries(const Parameter& parameter, bool merges, Entries& into, const Entries& next) {
+  const bool is_able = parameter.dtype != DType::kFloat16 || into.rows.empty() || next.rows.empty();
+  if (merges)
+    into = merged(parameter, into, next);
+  else
+    append(into, next);
+  return is_able;
+}
+
 bool has_stable_order(const Entries& entries) {
   constexpr std::size_t kSortedStably = 16;
   if (entries.rows.size() <= kSortedStably) return true;

@@ -14,6 +14,11 @@ using reference::Parameter;
 // empty.
 Entries merged(const Parameter& parameter, const Entries& one, const Entries& other);
 
+// Adds `next` to `into`: as merged() does, or by putting it behind. Returns false where PyTorch has
+// no means to: of float16, if both have entries.
+[[nodiscard]] bool add_entries(const Parameter& parameter, bool merges, Entries& into,
+                               const Entries& next);
+
 // Whether the additions of entries of one row have a certain order: longer lists are sorted by an
 // algorithm that is free to exchange equal ones. Two have the same sum in either order.
 bool has_stable_order(const Entries& entries);

@@ -26,6 +26,7 @@ struct Rank {
   bool has_marked = false;      // what is unused, in this pass
   bool is_unfinished = false;   // something was marked, and the pass is not complete
   bool is_complete = false;     // in this step: all buckets were launched
+  bool is_in_hook = false;      // in this step: a hook of the user's ends the pass
   std::uint32_t next_call = 0;  // of backward, in this step
   std::size_t next_event = 0;   // of that call
   // By parameter; `sent` is what was used when the pass became complete.

@@ -1,0 +1,139 @@
+// Claim: the model says of passes that the user ends by hand what finalization.h says, with the
+// policies of PyTorch 2.15.0; beside each of them stands the same program whose passes end by
+// themselves.
+#include "properties/subject/torch/model/finalization.h"
+
+#include <gtest/gtest.h>
+
+#include "properties/subject/torch/model/hook_model.h"
+#include "reference/test_programs.h"
+
+namespace lockstep::properties::torch_model {
+namespace {
+
+using namespace reference;           // NOLINT
+using namespace reference::testing;  // NOLINT
+
+Case by(Case t, Finalization finalization = Finalization::kAutomatic) {
+  t.program.options.finalization = finalization;
+  normalize(t.program);
+  t.expectation = run(t.program, policies_of({2, 15, 0}));
+  return t;
+}
+
+// Whether the first step succeeds everywhere, with the same means as without the option.
+bool is_averaged(const Case& program, Finalization finalization, std::uint32_t step = 0) {
+  const Case automatic = by(program);
+  const Case by_hand = by(program, finalization);
+  const ExpectedStep& expected = by_hand.expectation.steps[step];
+  return expected.is_modelled && expected.is_reduced && !expected.any_error &&
+         expected.collectives.size() == automatic.expectation.steps[step].collectives.size() &&
+         by_hand.bits(step, 1, 0) == automatic.bits(step, 1, 0) &&
+         by_hand.gradient(step, 1, 0).known;
+}
+
+TEST(TorchFinalization, AfterBackwardAPassHasTheMeansThatItHasByItself) {
+  for (const Mode mode : {Mode::kPlain, Mode::kDynamic, Mode::kStatic})
+    for (const bool views : {false, true}) {
+      Case t(3, mode, 2);
+      t.program.options.views = views;
+      t.step({uses({0, 1})}).step({uses({0, 1})}).step({uses({0, 1})});
+      for (const std::uint32_t step : {0U, 1U, 2U}) {
+        EXPECT_TRUE(is_averaged(t, Finalization::kAfter, step)) << step;
+        EXPECT_TRUE(is_averaged(t, Finalization::kAlways, step)) << step;
+        EXPECT_TRUE(is_averaged(t, Finalization::kInHook, step)) << step;
+      }
+    }
+}
+
+TEST(TorchFinalization, WithoutItsEndAPassLeavesLocalGradientsAndTheNextForwardFails) {
+  Case t(2, Mode::kPlain, 1);
+  t.step({uses({0})}).step({uses({0})}, PassKind::kNoGrad).step({uses({0})}, PassKind::kNoSync);
+  const Case never = by(t, Finalization::kNever);
+  EXPECT_FALSE(never.expectation.steps[0].any_error);
+  EXPECT_FALSE(never.expectation.steps[0].is_reduced);
+  EXPECT_EQ(never.expectation.steps[0].collectives.size(), 1U);
+  EXPECT_EQ(never.value(0, 1, 0), never.c(0, 1, 0));
+  EXPECT_FALSE(never.expectation.steps[1].any_error);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    EXPECT_EQ(never.at(2, rank).error, Error::kIncomplete);
+    EXPECT_EQ(never.at(2, rank).error_call, kForwardCall);
+  }
+  EXPECT_TRUE(never.gradient(0, 0, 0).known);
+  t.program.options.views = true;  // a sum that nobody waits for is written to it
+  EXPECT_FALSE(by(t, Finalization::kNever).gradient(0, 0, 0).known);
+}
+
+TEST(TorchFinalization, ASecondEndIsAnError) {
+  const Case twice = by(Case(2, Mode::kPlain, 1).step({uses({0})}), Finalization::kTwice);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    EXPECT_EQ(twice.at(0, rank).outcome, Outcome::kOwnError);
+    EXPECT_EQ(twice.at(0, rank).error_call, 2U);  // backward, the first end, the second one
+  }
+}
+
+TEST(TorchFinalization, TheEndOfALocalStepIsAnError) {
+  const Case t = Case(2, Mode::kPlain, 1).step({uses({0})}).step({uses({0})}, PassKind::kNoSync);
+  const Case always = by(t, Finalization::kAlways);
+  EXPECT_FALSE(always.expectation.steps[0].any_error);
+  EXPECT_EQ(always.at(1, 0).error, Error::kIncomplete);
+  EXPECT_EQ(always.at(1, 0).error_call, 1U);
+  EXPECT_FALSE(by(t, Finalization::kAfter).expectation.steps[1].any_error);
+}
+
+TEST(TorchFinalization, TheEndOfAnIncompletePassIsAnErrorInItsStep) {
+  const Case t = Case(2, Mode::kPlain, 2).step({uses({0, 1}), uses({0})}).step({uses({0, 1})});
+  EXPECT_EQ(by(t).at(0, 1).error, Error::kNone);
+  const Case by_hand = by(t, Finalization::kAfter);
+  EXPECT_EQ(by_hand.at(0, 1).error, Error::kIncomplete);
+  EXPECT_EQ(by_hand.at(0, 1).error_call, 1U);
+  EXPECT_EQ(by_hand.at(0, 1).parameters, (Indices{1}));
+  EXPECT_EQ(by_hand.at(0, 0).outcome, Outcome::kPeerError);
+}
+
+// Until the user ends the pass, further gradients belong to it.
+TEST(TorchFinalization, ASecondBackwardBeforeTheEndIsReadyTwice) {
+  const Case two = Case(2, Mode::kPlain, 1).step({with_backwards(uses({0}), {{}, {}})});
+  EXPECT_FALSE(by(two).expectation.steps[0].any_error);
+  EXPECT_EQ(by(two, Finalization::kAfter).at(0, 0).error, Error::kReadyTwice);
+  EXPECT_EQ(by(two, Finalization::kAfter).at(0, 0).error_call, 1U);
+  const RankPass nested = graph({use(0, 1), checkpoint({use(0, 2)}, {{}})});
+  const Case checkpointed = Case(2, Mode::kPlain, 1).step({nested});
+  EXPECT_FALSE(by(checkpointed).expectation.steps[0].any_error);
+  EXPECT_EQ(by(checkpointed, Finalization::kAfter).at(0, 0).error, Error::kReadyTwice);
+}
+
+// In dynamic mode nothing is rebuilt, so that a hook may end the very first pass. A backward comes
+// to the last use first.
+TEST(TorchFinalization, AHookEndsThePassWhereItsParameterIsTheLast) {
+  EXPECT_TRUE(is_averaged(Case(2, Mode::kDynamic, 2).step({uses({0, 1})}), Finalization::kInHook));
+  const Case early = by(Case(2, Mode::kDynamic, 2).step({uses({1, 0})}), Finalization::kInHook);
+  EXPECT_EQ(early.at(0, 0).error, Error::kIncomplete);
+  EXPECT_EQ(early.at(0, 0).error_call, 0U);
+  EXPECT_EQ(early.at(0, 0).parameters, (Indices{1}));
+}
+
+TEST(TorchFinalization, BeforeTheRebuildTheUserEndsThePassAfterBackward) {
+  const Case t = Case(2, Mode::kPlain, 2).step({uses({1, 0})}).step({uses({1, 0})});
+  EXPECT_TRUE(is_averaged(t, Finalization::kInHook, 0));
+  const Case by_hand = by(t, Finalization::kInHook);
+  EXPECT_EQ(by_hand.expectation.steps[1].layout, 1U);
+  EXPECT_EQ(by_hand.at(1, 0).error, Error::kIncomplete);
+}
+
+// What a backward brings behind the hook stays local; another hook finds nothing to end.
+TEST(TorchFinalization, AHookThatComesAgainFindsNothingToEnd) {
+  const Case t = Case(2, Mode::kDynamic, 1).step({with_backwards(uses({0}), {{}, {}})});
+  const Case again = by(t, Finalization::kInHook);
+  EXPECT_EQ(again.at(0, 0).error, Error::kSecondBackward);
+  EXPECT_EQ(again.at(0, 0).error_call, 1U);
+}
+
+TEST(TorchFinalization, APassThatOnlySomeRanksEndIsNotModelled) {
+  const Case t = Case(2, Mode::kDynamic, 2).step({uses({0, 1}), uses({1})});
+  EXPECT_TRUE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(t, Finalization::kInHook).expectation.steps[0].is_modelled);
+}
+
+}  // namespace
+}  // namespace lockstep::properties::torch_model
