@@ -86,7 +86,7 @@ TEST(Case, TwoReducersWaitForEachOtherForAShortTime) {
   EXPECT_EQ(gloo_timeout_ms(value), kDefaultTimeoutMs);
   value.program.world = 2;
   value.program.parameters.resize(2);
-  value.program.parameters[1].second_reducer = true;
+  value.program.parameters[1].reducer = 1;
   ASSERT_EQ(reference::reducer_count(value.program), 2u);
   EXPECT_EQ(gloo_timeout_ms(value), kTwoReducersTimeoutMs);
   value.timeout_ms = 7;
