@@ -61,6 +61,9 @@ class Wrapper {
           const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
           std::function<void()> visit_hook);
 
+  // Gives the reducer another group of the same ranks, between two steps.
+  void update_group(const c10::intrusive_ptr<RecordingGroup>& group);
+
   // Begins a forward with gradients. If it is not synced, it runs under no_sync.
   void begin_forward(bool is_synced);
   // Takes the module's outputs and returns the outputs for the user.
@@ -80,6 +83,8 @@ class Wrapper {
   // Returns whether the outputs of a forward in static mode go through the identity function.
   bool has_static_sink() const;
 
+  // A communication hook of the user's has to be told of another group by the user: it reads this.
+  const std::shared_ptr<c10::intrusive_ptr<RecordingGroup>> group_;
   const bool is_dynamic_;
   const bool is_static_;
   int synced_forwards_ = 0;
