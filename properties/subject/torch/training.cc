@@ -183,6 +183,7 @@ class Training {
   // The reducer goes on with another group of the same ranks.
   void update_group() {
     const auto group = group_of(roster_, "-updated");
+    group->continue_record_of(*group_);
     wrapper_->update_group(group);
     group_ = group;
   }

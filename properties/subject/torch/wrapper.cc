@@ -133,21 +133,21 @@ c10::intrusive_ptr<c10d::ProcessGroup> RecordingGroup::process_group() {
 
 void RecordingGroup::note(properties::ObservedCollective::Op op, const at::Tensor& tensor) {
   using Op = properties::ObservedCollective::Op;
-  properties::ObservedCollective& each = started_.emplace_back();
+  properties::ObservedCollective& each = record_->started.emplace_back();
   each.op = op;
   each.launched_us = now_us();
   each.count = static_cast<std::uint64_t>(tensor.numel());
   each.dtype = dtype_of(tensor);
-  each.sequence = sequence_++;
+  each.sequence = record_->sequence++;
   if (op == Op::kAllReduceBucket)
     each.bucket = static_cast<std::int32_t>(
-        std::count_if(started_.begin(), started_.end() - 1,
+        std::count_if(record_->started.begin(), record_->started.end() - 1,
                       [](const auto& other) { return other.op == Op::kAllReduceBucket; }));
 }
 
 std::vector<properties::ObservedCollective> RecordingGroup::take() {
-  for (properties::ObservedCollective& each : started_) each.completed_us = now_us();
-  return std::exchange(started_, {});
+  for (properties::ObservedCollective& each : record_->started) each.completed_us = now_us();
+  return std::exchange(record_->started, {});
 }
 
 Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,

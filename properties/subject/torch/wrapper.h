@@ -31,6 +31,10 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
                  const std::string& address, std::chrono::milliseconds timeout,
                  std::function<void()> at_collective);
 
+  // Lets this group record where a former one of the same reducer does: built-in communication
+  // hooks stay with the group with which they were registered.
+  void continue_record_of(const RecordingGroup& former) { record_ = former.record_; }
+
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
@@ -48,8 +52,11 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
 
   const c10::intrusive_ptr<c10d::Store> rendezvous_;
   const std::function<void()> at_collective_;
-  std::vector<properties::ObservedCollective> started_;
-  std::int64_t sequence_ = 0;
+  struct Record {
+    std::vector<properties::ObservedCollective> started;
+    std::int64_t sequence = 0;
+  };
+  std::shared_ptr<Record> record_ = std::make_shared<Record>();
 };
 
 class Wrapper {
