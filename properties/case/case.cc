@@ -107,6 +107,11 @@ bool never_times_out(const Case& value) {
                       [](const faults::Fault& fault) { return can_silence(fault.kind); });
 }
 
+std::uint32_t gloo_timeout_ms(const Case& value) {
+  if (value.timeout_ms != 0) return value.timeout_ms;
+  return reference::reducer_count(value.program) > 1 ? kTwoReducersTimeoutMs : kDefaultTimeoutMs;
+}
+
 std::vector<std::string> policy_names() {
   const auto& names = fields::Names<Schedule::Policy>::list;
   return {names.begin(), names.end()};

@@ -81,6 +81,18 @@ TEST(Normalize, F3ChecksAreOfTheOrderOfRanksAndChangesOfAnotherRank) {
   EXPECT_TRUE(value.program.options.verify);
 }
 
+TEST(Case, TwoReducersWaitForEachOtherForAShortTime) {
+  Case value;
+  EXPECT_EQ(gloo_timeout_ms(value), kDefaultTimeoutMs);
+  value.program.world = 2;
+  value.program.parameters.resize(2);
+  value.program.parameters[1].second_reducer = true;
+  ASSERT_EQ(reference::reducer_count(value.program), 2u);
+  EXPECT_EQ(gloo_timeout_ms(value), kTwoReducersTimeoutMs);
+  value.timeout_ms = 7;
+  EXPECT_EQ(gloo_timeout_ms(value), 7u);
+}
+
 TEST(Normalize, DropsDeviationsOfOtherPolicies) {
   Case value;
   value.schedule = {Schedule::Policy::kRandomWalk, 7, {{1, 2}}};

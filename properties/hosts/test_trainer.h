@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "properties/hosts/test_namespace_ranks.h"
@@ -82,7 +83,9 @@ class ReachedStore final : public Store {
 class Trainer {
  public:
   Trainer(int process, std::shared_ptr<Store> store, Life& life, int most)
-      : process_(process), life_(life), store_(std::make_shared<ReachedStore>(store, life)) {
+      : process_(process),
+        life_(life),
+        store_(std::make_shared<ReachedStore>(std::move(store), life)) {
     options_.name = "p" + std::to_string(process) + "." + std::to_string(life.births++);
     options_.most = most;
     options_.patience = kPatience;

@@ -55,7 +55,7 @@ Result<std::shared_ptr<ProcessGroup>> GlooEnvironment::make_group(const Place& p
   }
   if (!context_) context_ = context;
   GlooOptions options;
-  options.timeout = timeout();
+  options.timeout = std::chrono::milliseconds(properties::gloo_timeout_ms(the_case()));
   options.algorithm = program().options.order == reference::Order::kBcube
                           ? GlooOptions::Algorithm::kBcube
                           : GlooOptions::Algorithm::kRing;

@@ -28,7 +28,7 @@ std::int64_t count_steps_that_wait(const reference::Program& program) {
 }
 
 milliseconds gloo_limit(const Case& c) {
-  const milliseconds timeout(c.timeout_ms == 0 ? kDefaultTimeoutMs : c.timeout_ms);
+  const milliseconds timeout(gloo_timeout_ms(c));
   const auto& faults = c.faults.faults;
   const auto harmful = std::count_if(faults.begin(), faults.end(), [](const faults::Fault& each) {
     return !faults::is_benign(each.kind);

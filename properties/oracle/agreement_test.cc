@@ -11,7 +11,6 @@ namespace lockstep::properties {
 namespace {
 
 using reference::Contract;
-using reference::PassKind;
 namespace programs = reference::testing;
 
 // Two ranks, two parameters: a step under no_sync that uses p0, a synced one that uses p0 and p1.

@@ -21,7 +21,6 @@ namespace {
 using reference::Contract;
 using reference::Expectation;
 using reference::ExpectedRankStep;
-using reference::PassKind;
 namespace programs = reference::testing;
 
 // Returns how two expectations of a rank in a step differ, or nothing.

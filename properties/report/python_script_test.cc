@@ -172,8 +172,8 @@ TEST(PythonScript, HasTheYoungOptionsOfACaseAndNoOthers) {
   reference::Options& options = c.program.options;
   options.batched_grad_copy = options.lazy_bucket_allocation = true;
   options.skip_all_reduce_unused_params = true;
-  options.first_bucket_bytes = 1024 * 512;
-  options.last_bucket_bytes = 1024 * 256;
+  options.first_bucket_bytes = 524288;
+  options.last_bucket_bytes = 262144;
   options.finalization = reference::Finalization::kAfter;
   expect_all(script_of(c),
              {"    \"batched_grad_copy\": True,\n    \"lazy_bucket_allocation\": True,\n"

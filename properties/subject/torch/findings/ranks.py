@@ -30,6 +30,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+CAN_RECONFIGURE = hasattr(dist, "_reconfigure")  # from 2.15 on
 TIMEOUT_SECONDS = 4  # of a collective that a peer never joins
 if torch.__version__ >= "2":
     import torch._dynamo  # noqa: F401  DistributedDataParallel does, in every rank, which takes seconds
@@ -80,6 +81,26 @@ class Rank:
         self.report(name, result)
         self.report(name + " seconds", round(time.monotonic() - begin, 1))
         return result == "ok"
+
+
+def changeable_group(rank, world):
+    """Replaces the group by one that reconfigure() can change in place; returns the store for it."""
+    store = dist.PrefixStore("changeable", dist.distributed_c10d._get_default_store())
+    dist.destroy_process_group()
+    wait = datetime.timedelta(seconds=TIMEOUT_SECONDS)
+    dist.init_process_group("gloo", None, wait, world, rank.number, store, enable_reconfigure=True)
+    return store
+
+
+def reconfigure(rank, store, members):
+    """Makes `members` the ranks of the group, in this order; returns whether this rank is one of them."""
+    key = "members %s, rank " % members
+    store.set(key + str(rank.number), dist._get_reconfigure_handle())
+    if rank.number not in members:
+        return False
+    handles = [store.get(key + str(member)).decode() for member in members]
+    dist._reconfigure(len(members), handles).wait()  # a group has each number of members once here
+    return True
 
 
 def serve(body, number, world, store, pipe):
