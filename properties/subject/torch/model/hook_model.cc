@@ -570,9 +570,11 @@ void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   Gradient& own = gradient(number, parameter);
   if (!own.defined) return;
   note_launch(number, parameter);
+  // A communication hook scales by itself, and runs for no bucket that is left out.
+  const bool scales_skipped = policies_.scales_skipped && hook() == Hook::kNone;
   const bool is_kept =
       (is_dynamic() && !policies_.reduces_unused_sparse && ranks_[number].used[parameter] == 0) ||
-      (!policies_.scales_skipped && is_skipped(memory_.places[parameter].bucket));
+      (!scales_skipped && is_skipped(memory_.places[parameter].bucket));
   if (is_kept) return;
   const Parameter& record = program_.parameters[parameter];
   Entries& held = entries(number, parameter);

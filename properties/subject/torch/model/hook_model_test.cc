@@ -480,6 +480,27 @@ TEST(TorchModel, AnUnusedSparseGradientIsAveraged) {
   EXPECT_TRUE(by(t, without(&Policies::reduces_unused_sparse)).gradient(1, 0, 0).untouched);
 }
 
+// The bucket of a table that only a local pass used is left out. A hook would scale it, and does
+// not run.
+TEST(TorchModel, ASparseGradientThatIsLeftOutIsScaledWithoutAHookAlone) {
+  const auto own = [](Hook hook, bool scales) {
+    Case t = with_table(2, Mode::kDynamic, 2);
+    t.program.options.skip_all_reduce_unused_params = true;
+    t.program.options.hook = hook;
+    t.step({looks_up({12})}, PassKind::kNoSync).step({uses({1})});
+    Policies policies = policies_of({2, 15, 0});
+    policies.scales_skipped = scales;
+    return by(t, policies);
+  };
+  const auto same = [](const Case& one, const Case& other) {
+    for (std::uint64_t e = 0; e < 12; ++e)
+      if (one.bits(1, 0, 0, e) != other.bits(1, 0, 0, e)) return false;
+    return true;
+  };
+  EXPECT_FALSE(same(own(Hook::kNone, true), own(Hook::kNone, false)));
+  EXPECT_TRUE(same(own(Hook::kElsewhere, true), own(Hook::kNone, false)));
+}
+
 TEST(TorchModel, KnowsNothingOfTablesThatTorchCannotSum) {
   const Case known = with_table(2, Mode::kPlain).step({looks_up({12})});
   EXPECT_TRUE(by(known).expectation.steps[0].is_modelled);
