@@ -312,6 +312,8 @@ struct Options {
   // ranks run the same graphs.
   bool skip_all_reduce_unused_params = false;
   Finalization finalization = Finalization::kAutomatic;
+  // If not 0, the reducer is given another group of the same ranks before this step.
+  std::uint32_t update_process_group = 0;
 };
 
 // The limits of the buckets of one dtype and device, in order, in bytes; the last limit is that of

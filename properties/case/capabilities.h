@@ -73,7 +73,8 @@ namespace lockstep::properties {
   row(kBatchedCopy, "batched_grad_copy", "gradients copied to a bucket together") \
   row(kLazyBuckets, "lazy_bucket_allocation", "buckets with memory during a backward alone") \
   row(kSkipsUnused, "skip_all_reduce_unused_params", "buckets left out where all is unused") \
-  row(kFinalization, "finalization", "passes that the user ends by hand")
+  row(kFinalization, "finalization", "passes that the user ends by hand") \
+  row(kUpdatesGroup, "update_process_group", "another process group for the same reducer")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,
@@ -98,7 +99,8 @@ class Capabilities {
         .without(Capability::kBatchedCopy)
         .without(Capability::kLazyBuckets)
         .without(Capability::kSkipsUnused)
-        .without(Capability::kFinalization);
+        .without(Capability::kFinalization)
+        .without(Capability::kUpdatesGroup);
   }
 
   constexpr bool has(Capability capability) const { return (bits_ & bit(capability)) != 0; }

@@ -155,6 +155,7 @@ struct Table<reference::Buffer> {
 
 // In bytes, for parameters of mostly 4 to 160 bytes.
 constexpr std::array<std::uint16_t, 6> kLastLimits{1, 8, 32, 64, 128, 400};
+constexpr std::array<std::uint16_t, 3> kEarlySteps{1, 2, 3};
 
 template <>
 struct Table<reference::Options> {
@@ -339,7 +340,13 @@ struct Table<reference::Options> {
              .keeps = keeps::without_local_use,
              .keeps_errors = true}),
       field("finalization", &R::finalization,
-            {.clause = "P4", .needs = kFinalization, .percent = 25}));
+            {.clause = "P4", .needs = kFinalization, .percent = 25}),
+      field("update_process_group", &R::update_process_group,
+            {.clause = "F4",
+             .needs = kUpdatesGroup,
+             .phrase = "; another process group before step {}",
+             .percent = 25,
+             .choices = kEarlySteps}));
 };
 
 template <>

@@ -59,6 +59,7 @@ void follow_skip(reference::Program& program) {
 void follow_faults(reference::Options& options) {
   using enum reference::Finalization;
   if (options.finalization != kAutomatic) options.finalization = kAfter;
+  options.update_process_group = 0;
 }
 
 }  // namespace lockstep::properties

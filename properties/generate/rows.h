@@ -21,7 +21,8 @@ void draw_rows(const std::function<Random(std::string_view)>& random_for,
 // knows.
 void follow_skip(reference::Program& program);
 
-// For a case with faults, which say themselves who has to fail: no pass is ended wrongly by hand.
+// For a case with faults, which say themselves who has to fail: no pass is ended wrongly by hand,
+// and no further group connects.
 void follow_faults(reference::Options& options);
 
 }  // namespace lockstep::properties

@@ -130,6 +130,7 @@ Capabilities torch_capabilities() {
 Capabilities torch_capabilities(const torch_model::Version& version) {
   using enum Capability;
   Capabilities out = torch_capabilities();
+  if (version >= torch_model::Version{2, 4, 1}) out = out.with(kUpdatesGroup);
   if (version >= torch_model::Version{2, 9, 1}) out = out.with(kSkipsUnused);
   if (version >= torch_model::Version{2, 15, 0})
     out = out.with(kBatchedCopy).with(kLazyBuckets).with(kThreeLimits).with(kFinalization);

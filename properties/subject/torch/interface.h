@@ -163,6 +163,24 @@ void finalize_by_hand(Reducer& reducer) {
   if constexpr (EndsByHand<Reducer>) reducer.finalize_backward_manual();
 }
 
+// ---- Another process group for the same reducer, from 2.4 on ----
+
+template <class Reducer>
+concept UpdatesGroup = requires(Reducer& reducer, c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  reducer.update_process_group(group);
+};
+
+// As Python's wrapper does. No case for an older version asks for it (torch_capabilities()).
+template <class Reducer = c10d::Reducer>
+void update_process_group(Reducer& reducer, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
+  if constexpr (UpdatesGroup<Reducer>) {
+    reducer.reset_state();
+    reducer.update_process_group(group);
+  } else {
+    TORCH_CHECK(false, "this version has no update_process_group()");
+  }
+}
+
 // ---- Warnings: the handler is given a Warning from 2.0 on, and its parts before ----
 
 #if TORCH_VERSION_MAJOR == 1

@@ -151,6 +151,26 @@ TEST(TorchVersions, EndPassesWhenTheUserDoes) {
   }
 }
 
+// Method: the kept case is run, and judged by what the profile expects of it, and of the same
+// program without another group: only the second rebuild tells them apart.
+TEST(TorchVersions, GoOnWithAnotherGroup) {
+  const Result<Subject> subject =
+      torch_subject(torch_model::to_string(torch_model::kTestedVersions.back()), LOCKSTEP_PROGRAMS);
+  if (!subject) GTEST_SKIP() << subject.error().failure().detail;
+  const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/updated-group.json");
+  ASSERT_TRUE(c) << c.error().to_string();
+  Observation observation;
+  make_torch_lane(*subject)->run(*c, expectation_of(c->program, subject->profile), observation);
+  const auto judged_as = [&](const reference::Program& program) {
+    return judge(*c, subject->profile, expectation_of(program, subject->profile), observation);
+  };
+  const Verdict verdict = judged_as(c->program);
+  EXPECT_TRUE(verdict.ok()) << verdict.message;
+  reference::Program without = c->program;
+  without.options.update_process_group = 0;
+  EXPECT_FALSE(judged_as(without).ok());
+}
+
 TEST_F(Torch, AgreesWithItsProfileOnGeneratedCases) {
   GenerateOptions options;
   options.lane = GenerateOptions::Lane::kGloo;

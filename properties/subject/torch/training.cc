@@ -142,26 +142,32 @@ class Training {
     }
   }
 
-  StoreRef store_of(const Roster& roster, int size) const {
-    const std::string name = "/torch-" + std::to_string(roster.generation);
+  StoreRef store_of(const Roster& roster, const std::string& suffix, int size) const {
+    const std::string name = "/torch-" + std::to_string(roster.generation) + suffix;
     if (!job_.address.empty())
       return c10::make_intrusive<HostsStore>(job_.directory, job_.rank, name + "/");
     if (job_.is_thread) return store_of_process(job_.directory + name);
     return c10::make_intrusive<c10d::FileStore>(job_.directory + name, size);
   }
 
+  // Makes a group of the ranks of a roster; several of one roster have other names.
+  c10::intrusive_ptr<RecordingGroup> group_of(const Roster& roster, const std::string& name) {
+    const auto here = std::find(roster.members.begin(), roster.members.end(), job_.rank);
+    const auto rank = static_cast<int>(here - roster.members.begin());
+    const auto size = static_cast<int>(roster.members.size());
+    const std::uint32_t ms = job_.c->timeout_ms;
+    return c10::make_intrusive<RecordingGroup>(
+        store_of(roster, name, size), rank, size, job_.address,
+        std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
+        [this] { faults_.at_collective(); });
+  }
+
   // Makes the group with which the rank goes on with `step`.
   Status join(const Roster& roster, std::uint32_t step) {
+    roster_ = roster;
     return caught([&] {
       faults_.at_connect(step);
-      const auto here = std::find(roster.members.begin(), roster.members.end(), job_.rank);
-      const auto rank = static_cast<int>(here - roster.members.begin());
-      const auto size = static_cast<int>(roster.members.size());
-      const std::uint32_t ms = job_.c->timeout_ms;
-      group_ = c10::make_intrusive<RecordingGroup>(
-          store_of(roster, size), rank, size, job_.address,
-          std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
-          [this] { faults_.at_collective(); });
+      group_ = group_of(roster, "");
       if (!reduced_.empty())
         wrapper_.emplace(reduced_, is_sparse_, program_.options, group_,
                          [this] { faults_.at_node(); });
@@ -174,13 +180,25 @@ class Training {
     (void)caught([this] { group_.reset(); });
   }
 
+  // The reducer goes on with another group of the same ranks.
+  void update_group() {
+    const auto group = group_of(roster_, "-updated");
+    group->continue_record_of(*group_);
+    wrapper_->update_group(group);
+    group_ = group;
+  }
+
   // Returns true if all ranks recover after this step, as far as this rank knows.
   bool train_step(std::uint32_t step) {
     observation_.steps.emplace_back().step = step;
     ObservedStep& observed = observation_.steps.back();
     observed.begin_us = now_us();
     faults_.begin_step(step);
-    run_step(program_.steps[step], observed);
+    if (step != 0 && step == program_.options.update_process_group && wrapper_) {
+      observed.failed_call = kForwardCall;
+      observed.status = caught([this] { update_group(); });
+    }
+    if (observed.status.ok()) run_step(program_.steps[step], observed);
     faults_.end_step();
     if (!observed.status.ok()) observed.collectives = group_->take();
     observed.end_us = now_us();
@@ -363,6 +381,7 @@ class Training {
   std::vector<at::Tensor> reduced_;
   std::vector<bool> is_sparse_;  // of those that are reduced
   GraphBuilder builder_;
+  Roster roster_;  // of the group
   c10::intrusive_ptr<RecordingGroup> group_;
   std::optional<Wrapper> wrapper_;
   std::vector<at::Storage> storages_;

@@ -50,14 +50,14 @@ std::vector<at::Tensor> pass_through_sink(const std::vector<at::Tensor>& outputs
 // Averages, and leaves the result in other storage than the bucket's (Hook::kElsewhere).
 class UserHook final : public c10d::CommHookInterface {
  public:
-  UserHook(const c10::intrusive_ptr<RecordingGroup>& group, std::function<void()> visit)
-      : group_(group), visit_(std::move(visit)) {}
+  UserHook(std::shared_ptr<c10::intrusive_ptr<RecordingGroup>> group, std::function<void()> visit)
+      : group_(std::move(group)), visit_(std::move(visit)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     visit_();
     std::vector<at::Tensor> sums = {bucket.getBuffer().clone()};
-    sums[0].div_(group_->getSize());
-    const auto sum = group_->allreduce(sums, c10d::AllreduceOptions())->getFuture();
+    sums[0].div_((*group_)->getSize());
+    const auto sum = (*group_)->allreduce(sums, c10d::AllreduceOptions())->getFuture();
     return sum->then(
         [visit = visit_](c10::ivalue::Future& done) {
           if (done.hasError()) std::rethrow_exception(done.exception_ptr());
@@ -72,7 +72,7 @@ class UserHook final : public c10d::CommHookInterface {
   }
 
  private:
-  const c10::intrusive_ptr<RecordingGroup> group_;
+  const std::shared_ptr<c10::intrusive_ptr<RecordingGroup>> group_;
   const std::function<void()> visit_;
 };
 
@@ -133,27 +133,28 @@ c10::intrusive_ptr<c10d::ProcessGroup> RecordingGroup::process_group() {
 
 void RecordingGroup::note(properties::ObservedCollective::Op op, const at::Tensor& tensor) {
   using Op = properties::ObservedCollective::Op;
-  properties::ObservedCollective& each = started_.emplace_back();
+  properties::ObservedCollective& each = record_->started.emplace_back();
   each.op = op;
   each.launched_us = now_us();
   each.count = static_cast<std::uint64_t>(tensor.numel());
   each.dtype = dtype_of(tensor);
-  each.sequence = sequence_++;
+  each.sequence = record_->sequence++;
   if (op == Op::kAllReduceBucket)
     each.bucket = static_cast<std::int32_t>(
-        std::count_if(started_.begin(), started_.end() - 1,
+        std::count_if(record_->started.begin(), record_->started.end() - 1,
                       [](const auto& other) { return other.op == Op::kAllReduceBucket; }));
 }
 
 std::vector<properties::ObservedCollective> RecordingGroup::take() {
-  for (properties::ObservedCollective& each : started_) each.completed_us = now_us();
-  return std::exchange(started_, {});
+  for (properties::ObservedCollective& each : record_->started) each.completed_us = now_us();
+  return std::exchange(record_->started, {});
 }
 
 Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
                  const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
                  std::function<void()> visit_hook)
-    : is_dynamic_(options.mode == reference::Mode::kDynamic),
+    : group_(std::make_shared<c10::intrusive_ptr<RecordingGroup>>(group)),
+      is_dynamic_(options.mode == reference::Mode::kDynamic),
       is_static_(options.mode == reference::Mode::kStatic),
       is_delay_queued_(std::make_shared<bool>(false)) {
   const c10::intrusive_ptr<c10d::ProcessGroup> process_group = group->process_group();
@@ -190,8 +191,13 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
   if (options.hook == reference::Hook::kFloat16)
     reducer_->register_builtin_comm_hook(c10d::BuiltinCommHookType::FP16_COMPRESS);
   if (options.hook == reference::Hook::kElsewhere)
-    reducer_->register_comm_hook(std::make_unique<UserHook>(group, std::move(visit_hook)));
+    reducer_->register_comm_hook(std::make_unique<UserHook>(group_, std::move(visit_hook)));
   (void)group->take();
+}
+
+void Wrapper::update_group(const c10::intrusive_ptr<RecordingGroup>& group) {
+  update_process_group(*reducer_, group->process_group());
+  *group_ = group;
 }
 
 // The hook comes after the reducer's own, which its constructor has added.

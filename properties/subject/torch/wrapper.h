@@ -31,6 +31,10 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
                  const std::string& address, std::chrono::milliseconds timeout,
                  std::function<void()> at_collective);
 
+  // Lets this group record where a former one of the same reducer does: built-in communication
+  // hooks stay with the group with which they were registered.
+  void continue_record_of(const RecordingGroup& former) { record_ = former.record_; }
+
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
@@ -48,8 +52,11 @@ class RecordingGroup final : public c10d::ProcessGroupGloo {
 
   const c10::intrusive_ptr<c10d::Store> rendezvous_;
   const std::function<void()> at_collective_;
-  std::vector<properties::ObservedCollective> started_;
-  std::int64_t sequence_ = 0;
+  struct Record {
+    std::vector<properties::ObservedCollective> started;
+    std::int64_t sequence = 0;
+  };
+  std::shared_ptr<Record> record_ = std::make_shared<Record>();
 };
 
 class Wrapper {
@@ -60,6 +67,9 @@ class Wrapper {
   Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
           const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
           std::function<void()> visit_hook);
+
+  // Gives the reducer another group of the same ranks, between two steps.
+  void update_group(const c10::intrusive_ptr<RecordingGroup>& group);
 
   // Begins a forward with gradients. If it is not synced, it runs under no_sync.
   void begin_forward(bool is_synced);
@@ -80,6 +90,8 @@ class Wrapper {
   // Returns whether the outputs of a forward in static mode go through the identity function.
   bool has_static_sink() const;
 
+  // A communication hook of the user's has to be told of another group by the user: it reads this.
+  const std::shared_ptr<c10::intrusive_ptr<RecordingGroup>> group_;
   const bool is_dynamic_;
   const bool is_static_;
   int synced_forwards_ = 0;

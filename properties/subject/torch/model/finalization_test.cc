@@ -130,6 +130,9 @@ TEST(TorchFinalization, AHookThatComesAgainFindsNothingToEnd) {
 }
 
 TEST(TorchFinalization, APassThatOnlySomeRanksEndIsNotModelled) {
+  const Case left = Case(2, Mode::kDynamic, 1).step({uses({0}), nothing()});
+  EXPECT_TRUE(by(left, Finalization::kAfter).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(left, Finalization::kNever).expectation.steps[0].is_modelled);
   const Case t = Case(2, Mode::kDynamic, 2).step({uses({0, 1}), uses({1})});
   EXPECT_TRUE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
   EXPECT_FALSE(by(t, Finalization::kInHook).expectation.steps[0].is_modelled);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "properties/subject/torch/model/averaging.h"
+#include "properties/subject/torch/model/bucket_layout.h"
 #include "properties/subject/torch/model/call_sums.h"
 #include "properties/subject/torch/model/finalization.h"
 #include "properties/subject/torch/model/gloo_sum.h"
@@ -14,7 +15,6 @@
 #include "properties/subject/torch/model/merged_entries.h"
 #include "properties/subject/torch/model/parameter_memory.h"
 #include "properties/subject/torch/model/rank_state.h"
-#include "properties/subject/torch/model/rebuilt_order.h"
 #include "properties/subject/torch/model/sparse_launches.h"
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
@@ -37,7 +37,7 @@ class HookModel {
  private:
   void recover(const std::vector<std::uint32_t>& survivors);
   void begin_pass(Rank& rank) const;
-  void place_in_buckets();
+  bool update_group();
   void rebuild_if_due(const Step& step, ExpectedStep& expected);
   void prepare(ExpectedStep& expected);
   void run_step(const Step& step, ExpectedStep& expected);
@@ -114,7 +114,7 @@ class HookModel {
   // should_finalize_after_backward() says so.
   bool ends_in_hook(PassKind kind) const {
     return may_end_in_hook(program_.options, kind) && !memory_.reduced.empty() &&
-           !(may_rebuild() && layout_ == 0);
+           !layout_.may_rebuild();
   }
   std::uint32_t endings(PassKind kind) const {
     return endings_after(program_.options, kind, ends_in_hook(kind));
@@ -123,16 +123,14 @@ class HookModel {
   bool is_waiting(const Rank& rank, PassKind kind) const {
     return rank.is_complete && (!ends_by_hand() || rank.is_in_hook || endings(kind) > 0);
   }
-  bool may_rebuild() const { return policies_.rebuilds_unless_dynamic && !is_dynamic(); }
-  const std::vector<ExpectedBucket>& buckets() const {
-    return layout_ == 0 ? out_.buckets : out_.rebuilt[layout_ - 1];
-  }
+  const std::vector<ExpectedBucket>& buckets() const { return layout_.buckets(); }
   std::vector<std::uint32_t> missing(const Rank& rank) const;
 
   const Program& program_;
   const Policies policies_;
   Expectation& out_;
   ParameterMemory memory_;
+  BucketLayout layout_;
   LastResults results_;
   Graph graph_;
 
@@ -142,14 +140,12 @@ class HookModel {
   std::vector<double> elements_;
   std::vector<double> given_;  // what is in the buckets, by rank
   CallSums sums_;
-  std::vector<Entries> entries_;               // sparse gradients, by rank and parameter
-  SparseLaunches launched_;                    // in this step
-  bool is_open_ = false;                       // the model cannot tell what comes of this step
-  std::vector<std::vector<OrderRun>> orders_;  // by bucket
-  std::vector<std::uint8_t> is_raced_;         // by parameter, in this step
-  std::vector<std::uint8_t> is_in_use_;        // static mode: in the first pass, on some rank
-  bool is_counted_ = false;                    // static mode: it is over
-  std::uint32_t layout_ = 0;                   // 0, or 1 + the index into Expectation::rebuilt
+  std::vector<Entries> entries_;         // sparse gradients, by rank and parameter
+  SparseLaunches launched_;              // in this step
+  bool is_open_ = false;                 // the model cannot tell what comes of this step
+  std::vector<std::uint8_t> is_raced_;   // by parameter, in this step
+  std::vector<std::uint8_t> is_in_use_;  // static mode: in the first pass, on some rank
+  bool is_counted_ = false;              // static mode: it is over
 };
 
 HookModel::HookModel(const Program& program, const Policies& policies, Expectation& out)
@@ -157,11 +153,10 @@ HookModel::HookModel(const Program& program, const Policies& policies, Expectati
       policies_(policies),
       out_(out),
       memory_(program),
+      layout_(program, policies_, memory_, out),
       results_(program, memory_),
       graph_(memory_.owners),
       sums_(program, memory_, policies) {
-  out_.buckets = assign_buckets(program_, layout_rules(policies_, program_.options));
-  out_.rebuilt.clear();
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
   given_.resize(program.world * memory_.total);
@@ -182,8 +177,24 @@ void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
   }
   is_in_use_.assign(program_.parameters.size(), 0);
   is_counted_ = false;
-  layout_ = 0;
-  place_in_buckets();
+  layout_.begin(static_cast<std::uint32_t>(survivors_.size()));
+  results_.begin_layout(buckets().size());
+}
+
+// The reducer goes on with another group of the same ranks. Returns false in the middle of a pass,
+// whose collectives go on.
+bool HookModel::update_group() {
+  bool is_between_passes = true;
+  layout_.expect_rebuild();
+  for (const std::uint32_t number : survivors_) {
+    Rank& rank = ranks_[number];
+    is_between_passes = is_between_passes && !rank.is_unfinished;
+    rank.is_armed = rank.is_unfinished = rank.has_hook = false;
+    rank.order.clear();
+    if (policies_.update_forgets_local_use && is_dynamic())
+      std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
+  }
+  return is_between_passes;
 }
 
 void HookModel::begin_pass(Rank& rank) const {
@@ -192,37 +203,16 @@ void HookModel::begin_pass(Rank& rank) const {
   rank.left = rank.hooks;
 }
 
-void HookModel::place_in_buckets() {
-  orders_.clear();
-  results_.begin_layout(buckets().size());
-  const auto count = static_cast<std::uint32_t>(survivors_.size());
-  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
-    const ExpectedBucket& bucket = buckets()[b];
-    for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
-      memory_.places[bucket.parameters[m]].bucket = b;
-      memory_.places[bucket.parameters[m]].offset = bucket.offsets[m];
-    }
-    if (count > 0)
-      orders_.push_back(gloo_ring(count, bucket.count, size_of(wire_dtype(hook(), bucket.dtype)),
-                                  layout_rules(policies_, program_.options).max_segment_bytes));
-  }
-}
-
 // At the first forward with gradients after the group's first complete pass.
 void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
-  if (!may_rebuild() || layout_ != 0 || survivors_.empty() || step.kind == PassKind::kNoGrad)
-    return;
+  if (!layout_.may_rebuild() || survivors_.empty() || step.kind == PassKind::kNoGrad) return;
   const auto is_due = [this](std::uint32_t rank) {
     return !ranks_[rank].is_unfinished && !ranks_[rank].order.empty();
   };
   if (std::none_of(survivors_.begin(), survivors_.end(), is_due)) return;
   assert(std::all_of(survivors_.begin(), survivors_.end(), is_due));
-  const std::vector<std::uint32_t> order = ranks_[survivors_.front()].order;
-  out_.rebuilt.push_back(
-      assign_buckets(program_, layout_rules(policies_, program_.options), &order));
-  order_rebuilt(program_.options, order, out_.rebuilt.back());
-  layout_ = static_cast<std::uint32_t>(out_.rebuilt.size());
-  place_in_buckets();
+  layout_.rebuild(ranks_[survivors_.front()].order);
+  results_.begin_layout(buckets().size());
   for (const std::uint64_t count : {memory_.reduced.size() + 1, buckets().size()}) {
     ExpectedCollective& broadcast = expected.collectives.emplace_back();
     broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
@@ -250,7 +240,10 @@ void HookModel::run(const std::vector<Recovery>& recoveries) {
   for (std::size_t index = 0; index < program_.steps.size(); ++index) {
     for (; recovery != recoveries.end() && recovery->before_step <= index; ++recovery)
       recover(recovery->survivors);
+    const bool is_updated = index != 0 && index == program_.options.update_process_group;
+    const bool is_known = !is_updated || update_group();
     run_step(program_.steps[index], out_.steps[index]);
+    out_.steps[index].is_modelled = out_.steps[index].is_modelled && is_known;
     if (out_.steps[index].any_error) recover(survivors_);
   }
 }
@@ -282,7 +275,7 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
     for (const std::uint32_t rank : survivors_)
       if (is_sparse(parameter) && gradient(rank, parameter).loose) expected.is_modelled = false;
   rebuild_if_due(step, expected);
-  expected.layout = layout_;
+  expected.layout = layout_.index();
   for (const std::uint32_t rank : survivors_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];
     if (step.kind == PassKind::kNoGrad && pass.skip) continue;
@@ -485,7 +478,7 @@ Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
     if (rank.left[parameter] == 0) return Error::kUsageChanged;
     if (--rank.left[parameter] > 0) return Error::kNone;
   }
-  const bool is_recorded = may_rebuild() && layout_ == 0;
+  const bool is_recorded = layout_.may_rebuild();
   if (is_recorded) rank.order.push_back(parameter);
   if (const Error error = mark_ready(number, parameter); error != Error::kNone) return error;
   if (!is_recorded || !is_static() || !rank.is_complete) return Error::kNone;
@@ -577,9 +570,11 @@ void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   Gradient& own = gradient(number, parameter);
   if (!own.defined) return;
   note_launch(number, parameter);
+  // A communication hook scales by itself, and runs for no bucket that is left out.
+  const bool scales_skipped = policies_.scales_skipped && hook() == Hook::kNone;
   const bool is_kept =
       (is_dynamic() && !policies_.reduces_unused_sparse && ranks_[number].used[parameter] == 0) ||
-      (!policies_.scales_skipped && is_skipped(memory_.places[parameter].bucket));
+      (!scales_skipped && is_skipped(memory_.places[parameter].bucket));
   if (is_kept) return;
   const Parameter& record = program_.parameters[parameter];
   Entries& held = entries(number, parameter);
@@ -676,8 +671,11 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
   };
   const bool fails = std::any_of(survivors_.begin(), survivors_.end(), has_own);
   expected.any_error = fails || (is_awaited && !is_all);
-  if (is_all && is_awaited && !std::all_of(survivors_.begin(), survivors_.end(), waits))
-    is_open_ = true;  // some ranks have the means, and others have not ended their pass
+  // Some ranks launched all that they have, and do not end their pass. Others that do, or that come
+  // later, may have their sums of it.
+  const auto leaves = [&](std::uint32_t rank) { return is_complete(rank) && !waits(rank); };
+  const bool is_left = std::any_of(survivors_.begin(), survivors_.end(), leaves);
+  if (is_left && (is_awaited || !is_all)) is_open_ = true;
   if (is_all && is_awaited) reduce(expected);
   if (is_all && is_any && !is_awaited) list_collectives(expected);
   for (const std::uint32_t rank : survivors_) {
@@ -792,7 +790,7 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
       run_hook(hook(), program_.parameters[parameter].dtype, count, policies_,
                given(rank, parameter), place.count);
   std::size_t begin = 0;
-  for (const OrderRun& run : orders_[place.bucket]) {
+  for (const OrderRun& run : layout_.order_of(place.bucket)) {
     if (run.end <= place.offset + begin) continue;
     if (begin == place.count) break;
     const std::size_t end = std::min<std::size_t>(place.count, run.end - place.offset);

@@ -348,6 +348,44 @@ TEST(TorchModel, UseOfALocalPassOutlivesItsGradient) {
   EXPECT_FALSE(by(program(ZeroGrad::kFill)).gradient(1, 0, 1).reduced);
 }
 
+TEST(TorchModel, WithAnotherGroupBucketsAreRebuiltOnceMore) {
+  Case t(3, Mode::kPlain, 2);
+  t.program.options.first_bucket_bytes = t.program.options.bucket_bytes = 1;
+  for (int step = 0; step < 4; ++step) t.step({uses({0, 1})}, PassKind::kSynced, ZeroGrad::kFill);
+  const Case without = by(t);
+  t.program.options.update_process_group = 2;
+  const Case updated = by(t);
+  EXPECT_EQ(without.expectation.rebuilt.size(), 1U);
+  EXPECT_EQ(updated.expectation.rebuilt.size(), 2U);
+  EXPECT_EQ(updated.expectation.steps[2].layout, 1U) << "the buckets that there are hold";
+  EXPECT_EQ(updated.expectation.steps[3].layout, 2U);
+  EXPECT_EQ(updated.expectation.steps[3].collectives.size(), 2U + 2U);
+  for (const std::uint32_t step : {2U, 3U}) EXPECT_FALSE(differ(updated, without, step, 0)) << step;
+}
+
+TEST(TorchModel, WithAnotherGroupWhatLocalPassesUsedIsForgotten) {
+  Case t(2, Mode::kDynamic, 2);
+  t.program.options.update_process_group = 2;
+  t.step({uses({0, 1})}).step({uses({1})}, PassKind::kNoSync).step({uses({0})});
+  Policies newer = policies_of({2, 15, 0});
+  EXPECT_TRUE(by(t, newer).gradient(2, 0, 1).untouched);
+  newer.update_forgets_local_use = false;
+  EXPECT_TRUE(by(t, newer).gradient(2, 0, 1).reduced);
+}
+
+// Its collectives go on in the former group.
+TEST(TorchModel, AnotherGroupInTheMiddleOfAPassIsNotModelled) {
+  Case t(2, Mode::kPlain, 2);
+  t.program.options.update_process_group = 1;
+  t.step({uses({0})}).step({uses({0, 1})});
+  EXPECT_TRUE(by(t).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(t).expectation.steps[1].is_modelled);
+  Case dropped(2, Mode::kPlain, 1);
+  dropped.program.options.update_process_group = 1;
+  dropped.step({discarded(uses({0}))}).step({uses({0})}, PassKind::kNoSync);
+  EXPECT_FALSE(by(dropped).expectation.steps[1].is_reduced) << "nothing is armed any more";
+}
+
 TEST(TorchModel, PoliciesFollowTheVersion) {
   for (const Policy& policy : kPolicies) {
     EXPECT_EQ(policies_of(kOldestVersion).*policy.member, Policies().*policy.member) << policy.name;
@@ -440,6 +478,27 @@ TEST(TorchModel, AnUnusedSparseGradientIsAveraged) {
   t.step({looks_up({12})}, PassKind::kNoSync).step({uses({1})});
   EXPECT_TRUE(by(t).gradient(1, 0, 0).reduced);
   EXPECT_TRUE(by(t, without(&Policies::reduces_unused_sparse)).gradient(1, 0, 0).untouched);
+}
+
+// The bucket of a table that only a local pass used is left out. A hook would scale it, and does
+// not run.
+TEST(TorchModel, ASparseGradientThatIsLeftOutIsScaledWithoutAHookAlone) {
+  const auto own = [](Hook hook, bool scales) {
+    Case t = with_table(2, Mode::kDynamic, 2);
+    t.program.options.skip_all_reduce_unused_params = true;
+    t.program.options.hook = hook;
+    t.step({looks_up({12})}, PassKind::kNoSync).step({uses({1})});
+    Policies policies = policies_of({2, 15, 0});
+    policies.scales_skipped = scales;
+    return by(t, policies);
+  };
+  const auto same = [](const Case& one, const Case& other) {
+    for (std::uint64_t e = 0; e < 12; ++e)
+      if (one.bits(1, 0, 0, e) != other.bits(1, 0, 0, e)) return false;
+    return true;
+  };
+  EXPECT_FALSE(same(own(Hook::kNone, true), own(Hook::kNone, false)));
+  EXPECT_TRUE(same(own(Hook::kElsewhere, true), own(Hook::kNone, false)));
 }
 
 TEST(TorchModel, KnowsNothingOfTablesThatTorchCannotSum) {

@@ -53,6 +53,8 @@ struct Policies {
   // zeroed, or set to undefined, in between. A used gradient that is undefined is an error (G6,
   // P9).
   bool use_outlives_zero_grad = false;
+  // Another process group for the reducer lets it forget what local passes used (P9).
+  bool update_forgets_local_use = false;
   // A forward whose output was dropped arms the next backward, a local one too (P1, P2).
   bool stays_armed = true;
   // The unused search looks at the outputs of the last forward alone (P1).
@@ -99,7 +101,7 @@ struct Policy {
 };
 
 // The policies, by name.
-constexpr std::array<Policy, 28> kPolicies{{
+constexpr std::array<Policy, 29> kPolicies{{
     {"rounds_factor", &Policies::rounds_factor, kOldestVersion, {2, 4, 1}},
     {"divides_views", &Policies::divides_views},
     {"divides_batched", &Policies::divides_batched, {2, 15, 0}},
@@ -116,6 +118,7 @@ constexpr std::array<Policy, 28> kPolicies{{
     {"counts_stale_as_use", &Policies::counts_stale_as_use},
     {"forgets_local_use", &Policies::forgets_local_use, kOldestVersion, {2, 4, 1}},
     {"use_outlives_zero_grad", &Policies::use_outlives_zero_grad, {2, 4, 1}},
+    {"update_forgets_local_use", &Policies::update_forgets_local_use, {2, 4, 1}},
     {"stays_armed", &Policies::stays_armed},
     {"searches_last_forward", &Policies::searches_last_forward},
     {"reports_missing_later", &Policies::reports_missing_later},
