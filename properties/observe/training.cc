@@ -34,7 +34,7 @@ constexpr int kMaxJoinAttempts = 3;
 constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
-constexpr std::uint32_t kAsks = 8;        // The ranks of one program in kAsks ask for diagnoses.
+constexpr std::uint32_t kAsks = 32;       // The ranks of one program in kAsks ask for diagnoses.
 
 // The host's memory as far as the rank gets it.
 class RankDevice final : public HostDevice {
@@ -384,7 +384,7 @@ class Training {
   // Between two passes, in the middle of one, and after a failure.
   void ask_for_diagnosis() {
     std::string& wrong = observation_.wrong_answer;
-    if (wrong.empty() && (program_.key >> 18) % kAsks == 0) wrong = subject_->wrong_diagnosis();
+    if (wrong.empty() && (program_.key >> 18) % kAsks == 1) wrong = subject_->wrong_diagnosis();
   }
 
   // Returns whether the rank has started a collective of its pass. With a join or two reducers

@@ -1,7 +1,8 @@
-"""Static mode: a Gloo group grows from two ranks to three in place (reconfigure); the two that were there keep their model,
-and the new rank builds its own. In the next pass its first collective is not that of the others, and Gloo adds what it is
-given: two ranks end with 8/3 and the new one with 8, without an error. The mean of three is 8. Expected: the mean, or an
-error that says that the reducers differ (B4, F6). A version without reconfigure has nothing to show."""
+"""Static mode: a Gloo group grows from two ranks to three in place (reconfigure); the two that were there keep their
+model, and the new rank builds its own. In the next pass its first collective is not that of the others, and Gloo adds
+what it is given: two ranks end with 8/3 and the new one with 8, without an error. The mean of three is 8. Expected:
+the mean, or an error that says that the reducers differ (B4, F6). A version without reconfigure has nothing to
+show."""
 
 from ranks import CAN_RECONFIGURE, changeable_group, each, failed, grad_of, model_of, reconfigure, run, verdict
 
@@ -23,5 +24,7 @@ def body(rank):
 seen = run(body, world=3) if CAN_RECONFIGURE else []
 verdict(
     shown=CAN_RECONFIGURE and each(seen, "3 ranks, pass 0, mean", [2.667], [2.667], [8.0]),
-    right=not CAN_RECONFIGURE or each(seen, "3 ranks, pass 2, mean", [8.0]) or failed(seen, "3 ranks, pass 0", "differ"),
+    right=not CAN_RECONFIGURE
+    or each(seen, "3 ranks, pass 2, mean", [8.0])
+    or failed(seen, "3 ranks, pass 0", "differ"),
 )

@@ -1,7 +1,7 @@
-"""Static graph, passes that the user ends by hand (require_manual_backward_finalization). The first backward of all runs
-under no_sync, as with gradient accumulation. It takes itself for the first pass and starts all collectives, without an
-error. The call that would end it is an internal assertion, and the next forward an error, as that pass has not ended
-(P9, P11). Expected: a local pass. A version without such passes has nothing to show."""
+"""Static graph, passes that the user ends by hand (require_manual_backward_finalization). The first backward of all
+runs under no_sync, as with gradient accumulation. It takes itself for the first pass and starts all collectives,
+without an error. The call that would end it is an internal assertion, and the next forward an error, as that pass has
+not ended (P9, P11). Expected: a local pass. A version without such passes has nothing to show."""
 
 from ranks import DistributedDataParallel, each, failed, grad_of, model_of, run, verdict
 

@@ -1,7 +1,7 @@
-"""Three ranks train; one is lost in a pass, and the pass of the other two fails at the timeout. They shrink their Gloo group
-to two ranks in place (reconfigure), and train on: the next backward ends without an error, and divides the sum of two
-ranks by three (8/3). The one after it gives 4, the mean of two. Expected: 4, or an error (G2, P12). A version without
-reconfigure has nothing to show."""
+"""Three ranks train; one is lost in a pass, and the pass of the other two fails at the timeout. They shrink their
+Gloo group to two ranks in place (reconfigure), and train on: the next backward ends without an error, and divides the
+sum of two ranks by three (8/3). The one after it gives 4, the mean of two. Expected: 4, or an error (G2, P12). A
+version without reconfigure has nothing to show."""
 
 import os
 import time

@@ -1,7 +1,7 @@
-"""A built-in communication hook (_register_builtin_comm_hook), then another process group (_update_process_group), in which
-each rank is alone. The hook goes on with the former group: each rank has 15, the mean over both. Without a hook it has
-its own gradient, 10 and 20. A user can register no other hook (S4). Expected: the hook of the reducer's own goes with the
-reducer to its new group. A version without the call has nothing to show."""
+"""A built-in communication hook (_register_builtin_comm_hook), then another process group (_update_process_group), in
+which each rank is alone. The hook goes on with the former group: each rank has 15, the mean over both. Without a hook
+it has its own gradient, 10 and 20. A user can register no other hook (S4). Expected: the hook of the reducer's own
+goes with the reducer to its new group. A version without the call has nothing to show."""
 
 from ranks import DistributedDataParallel, dist, each, grad_of, model_of, run, verdict
 
