@@ -6,7 +6,6 @@
 #   lockstep_batches(OUT NAME FOLDER FILE...)  the sources to give to a target in place of the files, which are below FOLDER, the
 #                                              folder that their quoted includes count from
 #   lockstep_alone(FILE...)                    these are in no batch
-#   lockstep_cold(TARGET...)                   compiled in two thirds of the time, as nothing in them takes long when it runs
 #
 # Sources with options of their own stay alone, too. Two sources in a batch share their anonymous namespaces: a name that both
 # have is an error. Rename one of them, or keep one alone. LOCKSTEP_BATCHES=OFF compiles every file alone, as the preset dev does:
@@ -56,13 +55,6 @@ endfunction()
 function(lockstep_library name)
   lockstep_batches(sources ${name} ${PROJECT_SOURCE_DIR} ${ARGN})
   add_library(${name} STATIC ${sources})
-endfunction()
-
-set(LOCKSTEP_COLD $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<CONFIG:RelWithDebInfo>>:-Og>)
-function(lockstep_cold)
-  foreach(target ${ARGN})
-    target_compile_options(${target} PRIVATE ${LOCKSTEP_COLD})
-  endforeach()
 endfunction()
 
 function(lockstep_alone)
