@@ -21,8 +21,9 @@ bool may_reset(const Case& value) {
   return fails(value.program);
 }
 
-// Whether the backward has a group of its own, which may be unable to verify where the other one is
-// able. Such programs are rare, and so is this kind of misfit.
+// Returns whether the backward has a process group of its own, and both groups verify what they
+// receive. Such programs are rare, and so is the misfit that needs one: a second group that cannot
+// verify.
 bool has_second_group_that_verifies(const reference::Program& program) {
   const reference::Options& options = program.options;
   return options.launch == reference::Launch::kAfterBackward && options.own_group && options.verify;

@@ -36,7 +36,7 @@ constexpr std::uint32_t kToldEnds = 16;
 constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
 constexpr std::uint32_t kAsks = 32;       // The ranks of one program in kAsks ask for diagnoses.
 
-// The host's memory as far as the rank gets it.
+// The host, whose memory the fault plan may refuse to this rank.
 class RankDevice final : public HostDevice {
  public:
   RankDevice(int index, RankEnvironment& environment)
@@ -381,7 +381,8 @@ class Training {
     return !observed.status.ok() || peers_fail;
   }
 
-  // Between two passes, in the middle of one, and after a failure.
+  // Called between two passes, in the middle of one, and after a failure. Programs that are written
+  // by hand have the key 0, and do not ask.
   void ask_for_diagnosis() {
     std::string& wrong = observation_.wrong_answer;
     if (wrong.empty() && (program_.key >> 18) % kAsks == 1) wrong = subject_->wrong_diagnosis();

@@ -53,8 +53,8 @@ class AttemptOracle {
     return found == members.end() ? kNone : static_cast<int>(found - members.begin());
   }
 
-  // Whether a rank that had gone on to its steps failed there by itself, and ended the group with
-  // an error that is a first cause, too.
+  // Returns whether some rank of this group failed in a step by itself. Its error is a first cause,
+  // too, and may have ended the group before the attempt.
   bool has_own_error(std::uint32_t generation) const {
     for (std::uint32_t rank = 0; rank < observation_.ranks.size(); ++rank) {
       const int number = number_of(rank, members_of(rank, generation));

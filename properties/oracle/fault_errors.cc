@@ -103,7 +103,8 @@ void FaultErrors::allow_without_reports(std::uint32_t step,
   errors.push_back(std::move(allowed));
 }
 
-// Whether the only thing that fails is a call of NCCL on this rank, which then knows why.
+// Returns whether a call of NCCL on this rank is the only thing that fails in the case. Then the
+// rank reports the error of that call, and no other one.
 bool FaultErrors::is_own_call() const {
   return c_.fatal_.size() == 1 && c_.fatal_[0].kind == faults::Kind::kCallError &&
          c_.fatal_[0].rank == c_.rank_ && c_.has_one_reducer() && !c_.program_fails() &&
@@ -316,8 +317,9 @@ Among FaultErrors::places(std::uint32_t step) const {
   return ranks;
 }
 
-// Whether the only fault leaves one rank without a report, or with an error of its own, so that
-// every rank knows which one that is. Over NCCL a rank that stops has entered the collective.
+// Returns whether the case has one fault alone, after which every rank can tell where it was: the
+// rank with the fault left no report, or reported an error of its own. Over NCCL a rank that stops
+// or fails has entered the collective, and looks like its peers.
 bool FaultErrors::marks_one_rank(Reasons open_anyway) const {
   const faults::Kind kind = c_.fatal_[0].kind;
   const bool is_own_end =

@@ -56,7 +56,6 @@ expect 1 "$corpus/torch/counts_one_static_forward.json" \
 echo '{"schema": 1, "program": {"values": "general", "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/fine.json"
 expect 0 "$work/fine.json" "VERDICT: as the contract has it"
 
-
 # Options that only newer versions have: an older one names in one line what it lacks.
 version=$("$python" -c 'import torch; print(torch.__version__)')
 if [[ $version == 1.* ]]; then

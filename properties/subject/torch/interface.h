@@ -170,7 +170,8 @@ concept UpdatesGroup = requires(Reducer& reducer, c10::intrusive_ptr<c10d::Proce
   reducer.update_process_group(group);
 };
 
-// As Python's wrapper does. No case for an older version asks for it (torch_capabilities()).
+// Calls the two functions that DistributedDataParallel._update_process_group() calls. No case for
+// an older version asks for it (torch_capabilities()).
 template <class Reducer = c10d::Reducer>
 void update_process_group(Reducer& reducer, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   if constexpr (UpdatesGroup<Reducer>) {

@@ -90,7 +90,8 @@ class Wrapper {
   // Returns whether the outputs of a forward in static mode go through the identity function.
   bool has_static_sink() const;
 
-  // A communication hook of the user's has to be told of another group by the user: it reads this.
+  // The group of the reducer. The user's own communication hook reads it when it runs, as the
+  // reducer does not tell hooks of another group.
   const std::shared_ptr<c10::intrusive_ptr<RecordingGroup>> group_;
   const bool is_dynamic_;
   const bool is_static_;

@@ -68,7 +68,8 @@ std::size_t NcclProcessGroup::Impl::header_offset(std::uint64_t index) const {
 Status NcclProcessGroup::Impl::submit(Operation& operation, std::uint64_t index) {
   const Collective& collective = operation.collective;
   if (options_.agree && size_ > 1) LOCKSTEP_RETURN_IF_ERROR(submit_header(operation, index));
-  device_.wait(stream_, collective.ready);  // The stream waits, and not this thread.
+  // The stream waits, and not this thread. A device on the host has done all work (is_host()).
+  if (collective.ready.device == &device_) device_.wait(stream_, collective.ready);
   if (is_checked(collective)) {
     const CollectiveId id{id_, operation.sequence};
     LOCKSTEP_RETURN_IF_ERROR(frames_.run(collective, id));

@@ -241,6 +241,11 @@ TEST_F(NcclGroup, RefusesWhatItCannotDoAndGoesOn) {
   refused([](Collective& sum) { sum.count = std::uint64_t{1} << 62; });
   refused([](Collective& sum) { sum.factor = 0.5; });
   refused([&](Collective& sum) { sum.device = &other; });
+  refused([&](Collective& sum) { sum.ready = other.record(other.current_stream()); });
+  refused([&](Collective& sum) {
+    sum.device = nullptr;
+    sum.ready = device(0).record(device(0).current_stream());
+  });
   refused([](Collective& sum) { sum.op = Op::kAllGather; });
   refused([](Collective& sum) {
     sum.op = Op::kBroadcast;

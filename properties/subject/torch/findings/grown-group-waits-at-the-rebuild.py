@@ -4,24 +4,9 @@ new rank rebuilds its buckets, which is a broadcast, and the others reduce a buc
 their errors do not say why. Expected: the passes go on, or the first one says that the reducers differ (B4, F6). A
 version without reconfigure has nothing to show."""
 
-from ranks import CAN_RECONFIGURE, changeable_group, each, failed, grad_of, model_of, reconfigure, run, verdict
+from ranks import CAN_RECONFIGURE, each, failed, grow_under_a_model, run, verdict
 
-
-def body(rank):
-    store = changeable_group(rank, 3)
-    model = None
-    for members in ([0, 1], [0, 1, 2]):
-        if not reconfigure(rank, store, members):
-            continue
-        model = model or model_of("pq", init_sync=False)
-        for number in "012":
-            name = "%d ranks, pass %s" % (len(members), number)
-            model.zero_grad()
-            rank.attempt(name, lambda: model("pq", 8.0 * rank.number).backward())
-            rank.report(name + ", mean", grad_of(model))
-
-
-seen = run(body, world=3) if CAN_RECONFIGURE else []
+seen = run(grow_under_a_model, world=3) if CAN_RECONFIGURE else []
 verdict(
     shown=CAN_RECONFIGURE
     and each(seen, "3 ranks, pass 0, mean", [8.0])

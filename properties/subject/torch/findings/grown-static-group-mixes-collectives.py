@@ -4,24 +4,9 @@ what it is given: two ranks end with 8/3 and the new one with 8, without an erro
 the mean, or an error that says that the reducers differ (B4, F6). A version without reconfigure has nothing to
 show."""
 
-from ranks import CAN_RECONFIGURE, changeable_group, each, failed, grad_of, model_of, reconfigure, run, verdict
+from ranks import CAN_RECONFIGURE, each, failed, grow_under_a_model, run, verdict
 
-
-def body(rank):
-    store = changeable_group(rank, 3)
-    model = None
-    for members in ([0, 1], [0, 1, 2]):
-        if not reconfigure(rank, store, members):
-            continue
-        model = model or model_of("pq", init_sync=False, static_graph=True)
-        for number in "012":
-            name = "%d ranks, pass %s" % (len(members), number)
-            model.zero_grad()
-            if rank.attempt(name, lambda: model("pq", 8.0 * rank.number).backward()):
-                rank.report(name + ", mean", [round(value, 3) for value in grad_of(model)])
-
-
-seen = run(body, world=3) if CAN_RECONFIGURE else []
+seen = run(lambda rank: grow_under_a_model(rank, static_graph=True), world=3) if CAN_RECONFIGURE else []
 verdict(
     shown=CAN_RECONFIGURE and each(seen, "3 ranks, pass 0, mean", [2.667], [2.667], [8.0]),
     right=not CAN_RECONFIGURE

@@ -103,6 +103,22 @@ def reconfigure(rank, store, members):
     return True
 
 
+def grow_under_a_model(rank, **options):
+    """Two ranks train, and take a third one into their group; they keep their model, and the new rank builds its own.
+    Reports the means of three passes of each group, as far as passes end."""
+    store = changeable_group(rank, 3)
+    model = None
+    for members in ([0, 1], [0, 1, 2]):
+        if not reconfigure(rank, store, members):
+            continue
+        model = model or model_of("pq", init_sync=False, **options)
+        for number in "012":
+            name = "%d ranks, pass %s" % (len(members), number)
+            model.zero_grad()
+            if rank.attempt(name, lambda: model("pq", 8.0 * rank.number).backward()):
+                rank.report(name + ", mean", [round(value, 3) for value in grad_of(model)])
+
+
 def serve(body, number, world, store, pipe):
     torch.set_num_threads(1)
     dist.init_process_group(

@@ -23,7 +23,8 @@ void multiply(reference::DType dtype, std::uint32_t n, const Policies& policies,
 // are taken as none.
 reference::Hook averaging_hook(const reference::Options& options);
 
-// What such a hook makes of a rank's part of a bucket, before the sum (G4, S4).
+// Changes a rank's part of a bucket as such a hook does before the sum (G4, S4): rounds it to the
+// dtype that is sent, and makes it the rank's share of the mean.
 void run_hook(reference::Hook hook, reference::DType dtype, std::uint32_t n,
               const Policies& policies, double* values, std::size_t count);
 

@@ -20,11 +20,12 @@ class BucketLayout {
   BucketLayout(const Program& program, const Policies& policies, ParameterMemory& memory,
                reference::Expectation& out);
 
-  // The first buckets hold again, in a new group of so many ranks.
+  // Goes back to the first buckets, for a new reducer in a group of so many ranks.
   void begin(std::uint32_t ranks);
-  // The buckets hold, and are due to be rebuilt once more (reset_state()).
+  // Keeps the buckets, and lets them be rebuilt once more, as PyTorch's reset_state() does.
   void expect_rebuild() { has_rebuilt_ = false; }
-  // Whether the next complete pass, or the last one, decides over new buckets.
+  // Returns whether buckets are still to be rebuilt, in the order in which a complete pass has its
+  // gradients ready.
   bool may_rebuild() const;
   // Makes new buckets of parameters in the order in which they were ready.
   void rebuild(const std::vector<std::uint32_t>& order);

@@ -22,7 +22,8 @@ inline bool ends_by_hand(const reference::Options& options) {
   return options.finalization != reference::Finalization::kAutomatic;
 }
 
-// Whether the user may end the pass of a step of this kind in a hook, if the reducer agrees.
+// Returns whether the user lets a hook end the pass of a step of this kind. The reducer may ask for
+// a call after backward instead (should_finalize_after_backward()).
 inline bool may_end_in_hook(const reference::Options& options, reference::PassKind kind) {
   return options.finalization == reference::Finalization::kInHook &&
          kind == reference::PassKind::kSynced;

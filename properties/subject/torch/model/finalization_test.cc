@@ -21,7 +21,8 @@ Case by(Case t, Finalization finalization = Finalization::kAutomatic) {
   return t;
 }
 
-// Whether the first step succeeds everywhere, with the same means as without the option.
+// Returns whether all ranks end the step without an error, with the means that they have without
+// the option.
 bool is_averaged(const Case& program, Finalization finalization, std::uint32_t step = 0) {
   const Case automatic = by(program);
   const Case by_hand = by(program, finalization);
@@ -121,7 +122,8 @@ TEST(TorchFinalization, BeforeTheRebuildTheUserEndsThePassAfterBackward) {
   EXPECT_EQ(by_hand.at(1, 0).error, Error::kIncomplete);
 }
 
-// What a backward brings behind the hook stays local; another hook finds nothing to end.
+// A hook ends the pass in the first backward. The second backward adds to the gradients of its rank
+// alone, and its hook finds no pass that it could end.
 TEST(TorchFinalization, AHookThatComesAgainFindsNothingToEnd) {
   const Case t = Case(2, Mode::kDynamic, 1).step({with_backwards(uses({0}), {{}, {}})});
   const Case again = by(t, Finalization::kInHook);

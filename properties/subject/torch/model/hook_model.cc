@@ -110,8 +110,8 @@ class HookModel {
     return (is_there && policies_.divides_views) || is_batched();
   }
   bool ends_by_hand() const { return torch_model::ends_by_hand(program_.options); }
-  // Whether a hook of the user's ends a pass of this kind: not one before the rebuild, of which
-  // should_finalize_after_backward() says so.
+  // Returns whether a hook of the user's ends a pass of this kind. Before the buckets are rebuilt
+  // none does, as should_finalize_after_backward() asks for a call after backward then.
   bool ends_in_hook(PassKind kind) const {
     return may_end_in_hook(program_.options, kind) && !memory_.reduced.empty() &&
            !layout_.may_rebuild();
@@ -119,7 +119,8 @@ class HookModel {
   std::uint32_t endings(PassKind kind) const {
     return endings_after(program_.options, kind, ends_in_hook(kind));
   }
-  // Whether the rank has launched all buckets, and waits for them in this step.
+  // Returns whether the rank has launched all buckets, and waits for their sums in this step. A
+  // rank whose pass nobody ends does not wait.
   bool is_waiting(const Rank& rank, PassKind kind) const {
     return rank.is_complete && (!ends_by_hand() || rank.is_in_hook || endings(kind) > 0);
   }
