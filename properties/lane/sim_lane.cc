@@ -268,7 +268,8 @@ class SimEnvironment final : public RankEnvironment {
   bool keeps_records() const override {
     const auto& faults = case_.faults.faults;
     return std::none_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
-      return faults::is_of_store(fault.kind) || fault.kind == faults::Kind::kMemoryRefused;
+      return faults::is_of_store(fault.kind) || faults::is_store_call(fault.kind) ||
+             fault.kind == faults::Kind::kMemoryRefused;
     });
   }
 
