@@ -184,6 +184,14 @@ bool without_local_use(const Program& one, const Program&) {
          });
 }
 
+bool finalization(const Program& one, const Program& other) {
+  const auto is_right_after = [](const Program& program) {
+    return program.options.finalization == reference::Finalization::kAutomatic ||
+           program.options.finalization == reference::Finalization::kAfter;
+  };
+  return is_right_after(one) && is_right_after(other);
+}
+
 bool even_inputs(const Program& one, const Program& other) {
   return has_even_inputs(one) && has_even_inputs(other);
 }

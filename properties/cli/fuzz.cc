@@ -350,6 +350,7 @@ void copy_totals(const Totals& totals, RunReport& report) {
     if (totals.not_comparable[k] != 0)
       report.not_comparable[name_of(static_cast<NotComparable>(k))] = totals.not_comparable[k];
   report.faulted_ok = totals.faulted_ok;
+  report.interleaved = totals.interleaved;
   report.coverage_cases = totals.coverage_cases;
   report.coverage = totals.coverage;
   report.coverage_by_fault = totals.coverage_by_fault;

@@ -130,6 +130,7 @@ class MatrixRun {
                                           options_.seed),
                               label});
     GenerateOptions generate_options;
+    generate_options.is_interleaved = options_.is_interleaved;
     std::vector<Capabilities> turns;
     for (const PoolStation& column : options_.columns) {
       if (column.lane == LaneKind::kGloo) generate_options.lane = GenerateOptions::Lane::kGloo;

@@ -16,6 +16,7 @@ row() { grep -E "^  $1  " out; }
 expect 0 "seeded:N08 (sim)" "$program" matrix --subjects reducer,seeded:N08 --cases 60 --seed 1 --corpus "$kept" \
   --out found --json matrix.json --markdown matrix.md --html matrix.html
 [[ $(row 'all generated cases') =~ ' 60 right '.*[1-9]' wrong bits of 60' ]] || fail "the generated cases: $(row 'all generated cases')"
+[[ $(row 'interleaved forwards and backwards') =~ ' right ' ]] || fail "interleaved programs have no row"
 [[ $(row 'forgets_local_use') =~ ' right '.*'wrong bits' ]] || fail "a finding has no row of its own"
 grep -q ' right .* right\b' out || fail "no row is right on both"
 grep -q '"lockstep_matrix": 1' matrix.json || fail "the report lacks its version"
