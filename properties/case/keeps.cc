@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "reference/model/engine.h"
+
 namespace lockstep::properties::keeps {
 namespace {
 
@@ -189,7 +191,10 @@ bool finalization(const Program& one, const Program& other) {
     return program.options.finalization == reference::Finalization::kAutomatic ||
            program.options.finalization == reference::Finalization::kAfter;
   };
-  return is_right_after(one) && is_right_after(other);
+  const bool has_backwards =
+      all_passes(one, [](const RankPass& pass) { return reference::kept_outputs(pass) > 0; });
+  return is_right_after(one) && is_right_after(other) &&
+         (has_backwards || without_local_use(one, other));
 }
 
 bool even_inputs(const Program& one, const Program& other) {

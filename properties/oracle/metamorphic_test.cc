@@ -92,13 +92,13 @@ TEST(TableOfSwitches, TheModelOfPyTorchExpectsTheSameOfPassesThatTheUserEnds) {
   options.capabilities = torch_capabilities(kVersion);
   options.switched = {*switchable_option("finalization")};
   int compared = 0;
-  for (std::uint64_t i = 0; i < 1500; ++i) {
+  for (std::uint64_t i = 0; i < 3000; ++i) {
     const Case c = generate(0x5317c5, i, options);
     if (not_comparable(c)) continue;
     ++compared;
     ASSERT_EQ(difference(c, Profile::torch(kVersion)), "") << "case " << i;
   }
-  EXPECT_GT(compared, 100);
+  EXPECT_GT(compared, 200);
   Case c;
   c.program = programs::local_then_synced();
   c.program.options.finalization = reference::Finalization::kNever;
@@ -106,6 +106,12 @@ TEST(TableOfSwitches, TheModelOfPyTorchExpectsTheSameOfPassesThatTheUserEnds) {
     c.switched = {options.switched.front(), to};
     EXPECT_FALSE(switched(c)) << to;
   }
+  // Where a forward was dropped, a local backward after it is averaged, and nobody ends that.
+  c.program.options.finalization = reference::Finalization::kAutomatic;
+  c.switched = {options.switched.front(), 0};
+  EXPECT_TRUE(switched(c));
+  c.program.steps.back().variants.front().forwards.front().discard = true;
+  EXPECT_FALSE(switched(c));
 }
 
 // Two ranks and two parameters; a step under no_sync that uses p0, two synced ones that use both,
