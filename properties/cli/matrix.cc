@@ -192,7 +192,10 @@ class MatrixRun {
           options_.corpus, error.message()));
     if (files.empty())
       return invalid(fmt::format("there is no case (*.json) in {}", options_.corpus));
-    std::sort(files.begin(), files.end());
+    // The findings come last, so that each section is in one place.
+    std::sort(files.begin(), files.end(), [this](const fs::path& a, const fs::path& b) {
+      return std::pair(is_finding(a), a) < std::pair(is_finding(b), b);
+    });
     for (const fs::path& file : files) {
       Result<Case> c = read_case(file.string());
       if (!c) return c.error();
@@ -201,6 +204,10 @@ class MatrixRun {
       add_case(std::move(*c), file.string(), file.string(), {index_of(row)});
     }
     return {};
+  }
+
+  bool is_finding(const fs::path& file) const {
+    return *file.lexically_relative(options_.corpus).begin() == "torch";
   }
 
   std::size_t index_of(const MatrixRow& row) {

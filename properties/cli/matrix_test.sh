@@ -17,6 +17,7 @@ expect 0 "seeded:N08 (sim)" "$program" matrix --subjects reducer,seeded:N08 --ca
   --out found --json matrix.json --markdown matrix.md --html matrix.html
 [[ $(row 'all generated cases') =~ ' 60 right '.*[1-9]' wrong bits of 60' ]] || fail "the generated cases: $(row 'all generated cases')"
 [[ $(row 'interleaved forwards and backwards') =~ ' right ' ]] || fail "interleaved programs have no row"
+[[ $(grep -c '^## Kept cases$' matrix.md) -eq 1 ]] || fail "the kept cases are not in one table"
 [[ $(row 'forgets_local_use') =~ ' right '.*'wrong bits' ]] || fail "a finding has no row of its own"
 grep -q ' right .* right\b' out || fail "no row is right on both"
 grep -q '"lockstep_matrix": 1' matrix.json || fail "the report lacks its version"

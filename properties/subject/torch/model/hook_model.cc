@@ -464,6 +464,8 @@ Error HookModel::take_hook(std::uint32_t number, const Event& event) {
   if (!rank.is_armed) return Error::kNone;
   if (counts_hooks(rank)) {
     ++rank.hooks[event.parameter];
+    // Its bucket is on its way, and nobody has waited for it.
+    is_open_ |= rank.is_complete && ends_by_hand() && (has_views() || is_sparse(event.parameter));
     return Error::kNone;
   }
   return mark_by_hook(number, event.parameter);
