@@ -27,10 +27,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kUsualEnd = 1;  // seconds that cases in flight usually take
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 class LaneFuzz {
  public:
   LaneFuzz(const FuzzOptions& options, LaneKind lane, double seconds)
