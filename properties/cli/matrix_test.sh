@@ -35,6 +35,12 @@ while read -r command; do
 done <<<"$commands"
 [[ $commands == *found/matrix-1-* ]] || fail "no generated case is among the examples: $commands"
 
+# PyTorch's reducer, where it is built, gets interleaved programs here, which its own profile does not describe.
+if "$program" matrix --subjects torch --cases 1 --corpus none --out torch >out 2>err; then
+  expect 0 "torch (gloo)" "$program" matrix --subjects torch --interleaved --cases 12 --seed 1 --corpus none --jobs 2 --out torch
+  [[ $(row 'interleaved forwards and backwards') =~ (right|wrong|other) ]] || fail "PyTorch runs no interleaved program"
+fi
+
 # The same command gives the same matrix.
 "$program" matrix --subjects reducer,seeded:N08 --cases 60 --seed 1 --corpus "$kept" --out found --jobs 3 >again 2>err
 "$program" matrix --subjects reducer,seeded:N08 --cases 60 --seed 1 --corpus "$kept" --out found --jobs 3 >out 2>err
