@@ -193,16 +193,6 @@ void FailureBoard::publish(const Failure& own) {
   (void)store_->set(key_of(rank_), encode(report));
 }
 
-// Another reducer of this rank on the same group may have failed before, and ended the group.
-Failure FailureBoard::first_of_this_rank(const Failure& own) {
-  const Result<bool> is_there = store_->contains(key_of(rank_));
-  if (!is_there || !*is_there) return own;
-  const Result<std::string> bytes = store_->get(key_of(rank_), platform::Deadline::in({}));
-  if (!bytes) return own;
-  const std::optional<Failure> first = read(*bytes, rank_);
-  return first && first->definite ? *first : own;
-}
-
 // Returns the report of `writer`, if that rank can have written it.
 std::optional<Failure> FailureBoard::read(std::string_view bytes, int writer) const {
   std::optional<Failure> report = read_failure(bytes, size_);
@@ -216,7 +206,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   const platform::Deadline deadline = platform::Deadline::in(grace);
   Reports reports(static_cast<std::size_t>(size_));
   std::vector<bool> unreadable(reports.size(), false);
-  reports[static_cast<std::size_t>(rank_)] = first_of_this_rank(own);
+  reports[static_cast<std::size_t>(rank_)] = own;
   for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
     if (r == rank_) continue;
     const Result<std::string> bytes = store_->get(key_of(r), deadline);

@@ -64,7 +64,6 @@ class FailureBoard {
   std::vector<FlightRecord> records(FlightRecord own, platform::Deadline deadline);
 
  private:
-  Failure first_of_this_rank(const Failure& own);
   std::optional<Failure> read(std::string_view bytes, int writer) const;
 
   std::shared_ptr<Store> store_;

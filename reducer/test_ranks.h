@@ -210,6 +210,7 @@ class LocalHub {
 
   Status start(int rank, const Collective& collective, Work& work) {
     platform::MutexLock lock(mutex_);
+    if (dead_by_ == rank) return cause_;
     if (dead_by_ >= 0) return lost(next_[static_cast<std::size_t>(rank)], collective.op);
     const std::int64_t sequence = next_[static_cast<std::size_t>(rank)]++;
     work.begin(sequence);
@@ -222,12 +223,13 @@ class LocalHub {
     return {};
   }
 
-  // Works as over a network: this rank's work ends with its cause, and that of the others with a
-  // lost peer.
+  // Works as over a network: this rank's work, and what it starts later, ends with its cause, and
+  // that of the others with a lost peer.
   void abort(int rank, const Status& cause) {
     platform::MutexLock lock(mutex_);
     if (dead_by_ >= 0) return;
     dead_by_ = rank;
+    cause_ = cause;
     for (auto& [sequence, meeting] : meetings_)
       for (auto& [r, part] : meeting.there)
         part.work->complete(r == rank ? cause : lost(sequence, part.collective.op));
@@ -289,6 +291,7 @@ class LocalHub {
   std::vector<std::int64_t> next_;
   std::map<std::int64_t, Meeting> meetings_;  // By sequence number.
   int dead_by_ = -1;
+  Status cause_;  // Of that rank.
 };
 
 class LocalGroup final : public ProcessGroup {

@@ -59,6 +59,7 @@ bool applies(const Program& program, MisfitKind kind) {
     case MisfitKind::kMoreParameters:
     case MisfitKind::kMoreBuffers:
     case MisfitKind::kNullBuffer:
+    case MisfitKind::kReplicaBuffer:
       return is_listed_once;
     case MisfitKind::kIgnored:
       return is_listed_once && changed_parameter(program).has_value();

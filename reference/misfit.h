@@ -70,8 +70,10 @@ enum class MisfitKind : std::uint8_t {
   kGroupVerify,
   // Every rank pins one layout, and it is not one of the program's parameters (B3).
   kLayout,
+  // The rank has a buffer more, and a replica in which that one has another dtype or size (P15).
+  kReplicaBuffer,
 };
-constexpr MisfitKind kLastMisfit = MisfitKind::kLayout;
+constexpr MisfitKind kLastMisfit = MisfitKind::kReplicaBuffer;
 
 struct Misfit {
   MisfitKind kind = MisfitKind::kNone;

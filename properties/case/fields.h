@@ -603,6 +603,7 @@ struct Values<reference::MisfitKind> {
       {.name = "group_device", .phrase = "a group that cannot reach its device"},
       {.name = "group_verify", .phrase = "a group that cannot verify payloads"},
       {.name = "layout", .phrase = "a pinned layout of other parameters, as every rank has"},
+      {.name = "replica_buffer", .phrase = "a replica in which a buffer has another dtype or size"},
   };
   static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
 };

@@ -22,9 +22,16 @@ constexpr Code hook_error(const faults::Fault& fault) {
 }
 
 // Returns the error of a hook's call on which these faults act: that of the first fault, or ok if
-// there is none.
+// there is none. It is filled in as if a collective of the hook had failed because of another rank.
 inline Status failure_of_hook(const std::vector<faults::Fault>& faults) {
-  return faults.empty() ? Status() : Status(hook_error(faults.front()), kHookErrorText);
+  if (faults.empty()) return {};
+  Failure failure;
+  failure.code = hook_error(faults.front());
+  failure.rank = failure.suspect = faults.front().rank == 0 ? 1 : 0;
+  failure.collective = "all_reduce";
+  failure.sequence = 0;
+  failure.detail = kHookErrorText;
+  return failure;
 }
 
 }  // namespace lockstep::properties

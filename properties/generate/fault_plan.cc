@@ -332,8 +332,23 @@ void PlanDrawer::draw_payload_plan() {
   }
 }
 
-// A collective takes from 3 to some 30 calls, including those for the headers of all ranks.
+// A collective takes from 3 to some 30 calls, including those for the headers of all ranks. In some
+// cases one of several ranks exits instead, and nothing else fails: NCCL does not say which one it
+// has lost, and its peers learn it from its silence alone (F2).
 void PlanDrawer::draw_call_plan() {
+  constexpr std::uint32_t kExitPercent = 25;
+  if (program_.world > 2 && usable(Kind::kRankExit) &&
+      options_.faults == GenerateOptions::Faults::kSwarm && random_.percent(kExitPercent)) {
+    Fault fault;
+    fault.kind = Kind::kRankExit;
+    fault.rank = random_.below(program_.world);
+    fault.step = draw_step();
+    buckets_ = bucket_count(program_);
+    fault.site = draw_site(fault);
+    case_.faults.faults = {fault};
+    draw_timeout();
+    return;
+  }
   if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;
   Fault fault;

@@ -54,29 +54,65 @@ Result<std::shared_ptr<NcclProcessGroup>> NcclGroups::make(const Place& place,
   return kept.group;
 }
 
+// The others have made their smaller group. This rank must learn that they have, and not wait for
+// them until the timeout.
+Status NcclGroups::start_one_more(const Last& last, const NcclOptions& options) {
+  const platform::Deadline deadline = platform::Deadline::in(2 * options.timeout);
+  const int own = last.group->rank();
+  for (int rank = 0; rank < own; ++rank) {
+    const auto key = key_of(options.name, static_cast<std::size_t>(rank));
+    if (Result<std::string> made = last.place.store->get(key, deadline); !made) return made.error();
+  }
+  std::byte one[sizeof(float)] = {};
+  Collective sum;
+  sum.count = 1;
+  sum.data = one;
+  const Status status = run(*last.group, sum);
+  if (status.code() != Code::kAborted || status.failure().rank == own)
+    return Status(Code::kInternal,
+                  "a rank that the others have left had to learn which of them has made a smaller "
+                  "group, and learned: " +
+                      status.to_string());
+  const Result<bool> is_told = last.place.store->set(options.name + "/refused", "yes");
+  return is_told ? Status() : is_told.error();
+}
+
+// Makes the group without the last rank, and sums in it.
+Status NcclGroups::make_smaller(const Last& last, const NcclOptions& options) {
+  const int leaving = last.group->size() - 1;
+  const auto smaller = NcclProcessGroup::shrink(*last.group, {leaving}, last.place.store, options);
+  if (!smaller) return smaller.error();
+  const bool can_shrink = api_.comm_shrink != nullptr;
+  if (((*smaller)->origin() == std::string_view("ncclCommShrink")) != can_shrink)
+    return Status(Code::kInternal, std::string("a healthy group was made smaller by ") +
+                                       (*smaller)->origin() + ", and this NCCL has " +
+                                       (can_shrink ? "a" : "no") + " ncclCommShrink");
+  float one = 1;
+  Collective sum;
+  sum.count = 1;
+  sum.data = reinterpret_cast<std::byte*>(&one);
+  LOCKSTEP_RETURN_IF_ERROR(run(**smaller, sum));
+  if (one != static_cast<float>(leaving))
+    return Status(Code::kInternal, "the sum of ones in a group of " + std::to_string(leaving) +
+                                       " is " + std::to_string(one));
+  if (!is_late_) return {};
+  const auto key = key_of(options.name, static_cast<std::size_t>(last.group->rank()));
+  const Result<bool> is_told = last.place.store->set(key, "made");
+  if (!is_told) return is_told.error();
+  const Result<std::string> refused =
+      last.place.store->get(options.name + "/refused", platform::Deadline::in(4 * options.timeout));
+  return refused ? Status() : refused.error();
+}
+
 Status NcclGroups::scale_down(NcclOptions options) {
   if (!scales_down_) return {};
   for (const auto& [series, last] : last_) {
     if (last.group == nullptr || last.group->size() < 2) continue;
-    const int leaving = last.group->size() - 1;
-    if (last.group->rank() == leaving) continue;
     options.name = last.name + "/fewer";
-    const auto smaller =
-        NcclProcessGroup::shrink(*last.group, {leaving}, last.place.store, options);
-    if (!smaller) return smaller.error();
-    const bool can_shrink = api_.comm_shrink != nullptr;
-    if (((*smaller)->origin() == std::string_view("ncclCommShrink")) != can_shrink)
-      return Status(Code::kInternal, std::string("a healthy group was made smaller by ") +
-                                         (*smaller)->origin() + ", and this NCCL has " +
-                                         (can_shrink ? "a" : "no") + " ncclCommShrink");
-    float one = 1;
-    Collective sum;
-    sum.count = 1;
-    sum.data = reinterpret_cast<std::byte*>(&one);
-    LOCKSTEP_RETURN_IF_ERROR(run(**smaller, sum));
-    if (one != static_cast<float>(leaving))
-      return Status(Code::kInternal, "the sum of ones in a group of " + std::to_string(leaving) +
-                                         " is " + std::to_string(one));
+    const bool leaves = last.group->rank() == last.group->size() - 1;
+    if (leaves && is_late_) LOCKSTEP_RETURN_IF_ERROR(start_one_more(last, options));
+    if (leaves) continue;
+    LOCKSTEP_RETURN_IF_ERROR(make_smaller(last, options));
     ++scaled_down_;
   }
   return {};

@@ -5,7 +5,8 @@
 // alone: then those who remain have to agree on a new one. The program's key decides.
 //
 // A job may also continue with fewer ranks although nothing has failed. In half of the programs all
-// last groups do so at the end, without the last rank of each, and nobody waits for that rank.
+// last groups do so at the end, without the last rank of each. In half of these nobody waits for
+// that rank; in the others it starts one more collective when the others have gone.
 //
 // All remaining ranks must call shrink() together. Each rank writes into the store of a group that
 // it has created the group, and all ranks see the same keys for the last group, because they have
@@ -34,7 +35,8 @@ class NcclGroups {
         gpu_(gpu),
         shrinks_((key >> 8 & 1) != 0),
         keeps_((key >> 9 & 1) != 0 && ((key >> 11 & 1) != 0 || rank % 2 == 0)),
-        scales_down_((key >> 10 & 1) != 0) {}
+        scales_down_((key >> 10 & 1) != 0),
+        is_late_((key >> 23 & 1) != 0) {}
 
   struct Place {
     std::int64_t series = 0;
@@ -62,6 +64,8 @@ class NcclGroups {
     Place place;
   };
   static bool can_shrink(const Last& last, const Place& place);
+  Status make_smaller(const Last& last, const NcclOptions& options);
+  static Status start_one_more(const Last& last, const NcclOptions& options);
   static std::string key_of(const std::string& name, std::size_t rank) {
     return name + "/made/" + std::to_string(rank);
   }
@@ -71,6 +75,7 @@ class NcclGroups {
   const bool shrinks_;
   const bool keeps_;
   const bool scales_down_;
+  const bool is_late_;                 // whether the rank that leaves starts one more collective
   std::map<std::int64_t, Last> last_;  // by series
   std::uint32_t shrunk_ = 0;
   std::uint32_t shrunk_by_nccl_ = 0;

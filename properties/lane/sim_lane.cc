@@ -130,6 +130,26 @@ class RankStore final : public Store {
   const std::uint32_t rank_;
 };
 
+// The store of one rank in one group. Whatever the rank writes there is its own, under a key that
+// ends in its number (F2): the first key that does not goes to `wrong`.
+class OwnKeysStore final : public PrefixStore {
+ public:
+  OwnKeysStore(std::shared_ptr<Store> inner, std::string prefix, std::ptrdiff_t rank,
+               std::string& wrong)
+      : PrefixStore(std::move(prefix), std::move(inner)),
+        end_("/" + std::to_string(rank)),
+        wrong_(wrong) {}
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    if (!key.ends_with(end_) && wrong_.empty())
+      wrong_ = "it writes " + std::string(key) + " into the store of its group";
+    return PrefixStore::set(key, value);
+  }
+
+ private:
+  const std::string end_;
+  std::string& wrong_;
+};
+
 class SimEnvironment final : public RankEnvironment {
  public:
   SimEnvironment(World& world, const Case& c, std::uint32_t rank)
@@ -196,7 +216,9 @@ class SimEnvironment final : public RankEnvironment {
         if (!second) return failed(second.error());
         membership.backward_group = std::move(*second);
       }
-      membership.store = std::make_shared<PrefixStore>(prefix_of(roster, group, r), store);
+      const auto own = std::find(members.begin(), members.end(), rank_) - members.begin();
+      membership.store =
+          std::make_shared<OwnKeysStore>(store, prefix_of(roster, group, r), own, wrong_answer_);
       memberships.push_back(std::move(membership));
     }
     return memberships;
@@ -242,6 +264,14 @@ class SimEnvironment final : public RankEnvironment {
   }
 
   bool refuses_memory() override { return world_.network.injector_of(rank_).on_memory(rank_); }
+
+  bool keeps_records() const override {
+    const auto& faults = case_.faults.faults;
+    return std::none_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
+      return faults::is_of_store(fault.kind) || faults::is_store_call(fault.kind) ||
+             fault.kind == faults::Kind::kMemoryRefused;
+    });
+  }
 
   bool exited() const override { return world_.network.exited(rank_); }
 

@@ -168,8 +168,8 @@ struct RankObservation {
   // programs, and of a part of the generations in which no call failed.
   std::vector<ObservedFlightRecord> records;
   // sim lane: a sentence about the first question of the lane that was answered wrongly: who
-  // recovers (F9), what a group must refuse, and what a diagnosis says (T1); empty if there was
-  // none.
+  // recovers (F9), what a group must refuse, also when it has ended, what a diagnosis says (T1),
+  // and under which keys the rank writes (F2); empty if there was none.
   std::string wrong_answer;
   // A sentence about the first bucket that was sent with padding that is not zero (B3); empty if
   // there was none.

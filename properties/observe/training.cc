@@ -35,6 +35,7 @@ constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
 constexpr std::uint32_t kAsks = 32;       // The ranks of one program in kAsks ask for diagnoses.
+constexpr std::uint32_t kTries = 4;       // Those of one in kTries try a group that has ended.
 
 // The host, whose memory the fault plan may refuse to this rank.
 class RankDevice final : public HostDevice {
@@ -373,6 +374,7 @@ class Training {
       note_account();
       if (environment_.detailed()) subject_->take_trace(observed.collectives);
       subject_->abort(observed.status);
+      try_ended_group();
     }
     const bool peers_fail = step_errs_[step];
     // Ranks without inputs wait for the next pass, which never comes.
@@ -385,7 +387,23 @@ class Training {
   // by hand have the key 0, and do not ask.
   void ask_for_diagnosis() {
     std::string& wrong = observation_.wrong_answer;
-    if (wrong.empty() && (program_.key >> 18) % kAsks == 1) wrong = subject_->wrong_diagnosis();
+    if (wrong.empty() && (program_.key >> 18) % kAsks == 1)
+      wrong = subject_->wrong_diagnosis(environment_.keeps_records());
+  }
+
+  // Called after the rank has ended its group: the group starts no collective, and its first cause
+  // stays (process_group.h).
+  void try_ended_group() {
+    std::string& wrong = observation_.wrong_answer;
+    if (!wrong.empty() || (program_.key >> 23) % kTries != 1) return;
+    ProcessGroup& group = *memberships_.front().group;
+    group.abort(Status(Code::kInternal, "a second cause"));
+    std::int64_t sequence = kNone;
+    const Status status = gather_bytes(group, sequence);
+    if (sequence != kNone)
+      wrong = "a group that has ended starts a collective, which ends so: " + status.to_string();
+    else if (status.ok() || status.code() == Code::kInternal)
+      wrong = "a group that has ended does not say why: " + status.to_string();
   }
 
   // Returns whether the rank has started a collective of its pass. With a join or two reducers

@@ -81,8 +81,11 @@ class TrainingSubject {
   // Returns the trace of the reducer whose flight record that is, as text, if the subject has one.
   virtual std::string trace_text() const { return {}; }
   // Asks for a diagnosis (T1) on the thread that trains, outside of backward, and returns what is
-  // wrong with the answer, or an empty text.
-  virtual std::string wrong_diagnosis() const { return {}; }
+  // wrong with the answer, or an empty text. `keeps_records`: as RankEnvironment::keeps_records().
+  virtual std::string wrong_diagnosis(bool keeps_records) const {
+    static_cast<void>(keeps_records);
+    return {};
+  }
   // The next two are called on the thread that starts the collective, just before it starts.
   // reducer_of() returns which of the reducers that share a group starts it. wrong_padding() says
   // what is wrong with the padding of the bucket that it sends (B3), or returns an empty text.

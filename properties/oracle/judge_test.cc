@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <utility>
 
 #include "properties/run/case_runner.h"
 
@@ -244,7 +245,7 @@ TEST_F(JudgeTest, AnErrorThatAFaultExcusesMustTellWhatF2Says) {
   fail(0, Code::kPeerLost);
   expect(Failing::kWrongError, "error");
   Failure& failure = step(0).status.failure();
-  failure.suspect = 1;
+  failure.rank = failure.suspect = 1;
   failure.bucket = 0;
   failure.parameters = {"p0"};
   EXPECT_TRUE(verdict().ok()) << verdict().message;
@@ -354,6 +355,9 @@ TEST_F(JudgeTest, F2OfOneStallAloneNobodyElseIsSuspected) {
   EXPECT_NE(verdict().message.find("must suspect nobody who is innocent"), std::string::npos);
   EXPECT_NE(verdict().message.find("rank 2 is at fault (operation_stall)"), std::string::npos);
   case_.faults.faults.push_back({faults::Kind::kOperationStall, 1, 0, 0, 0});
+  expect(Failing::kWrongError, "text");
+  EXPECT_NE(verdict().message.find("names rank 2, and suspects rank 1"), std::string::npos);
+  failure.rank = 1;
   EXPECT_TRUE(verdict().ok()) << verdict().message;  // with two of them nobody is judged so
   EXPECT_GT(verdict().unspecified.of(Unspecified::kSeveralFaults), 0u);
 }
@@ -492,6 +496,12 @@ TEST_F(JudgeTest, F7AMismatchIsExcusedWhereReducersShareAGroupAlone) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
   fail(0, Code::kMismatch);
   EXPECT_TRUE(verdict().ok()) << verdict().message;
+  const std::string text = std::exchange(step(0).status.failure().detail,
+                                         "rank 0 entered one; rank 1 entered another, verified");
+  expect(Failing::kWrongError, "text");
+  EXPECT_NE(verdict().message.find("wrongly whether the collectives are verified"),
+            std::string::npos);
+  step(0).status.failure().detail = text;
   case_.program.options.group_each = true;
   expect(Failing::kWrongError, "error");
   case_.program.options.group_each = false;
@@ -521,8 +531,8 @@ TEST_F(JudgeTest, F2AFaultOfTheOtherGroupIsNoExcuse) {
   const auto peer_lost = [&](std::size_t rank) {
     fail(rank, Code::kPeerLost);
     Failure& failure = step(rank).status.failure();
-    failure.rank = failure.reported_by = static_cast<int>(rank / 2);
-    failure.suspect = static_cast<int>(1 - rank / 2);
+    failure.reported_by = static_cast<int>(rank / 2);
+    failure.rank = failure.suspect = static_cast<int>(1 - rank / 2);
     failure.bucket = 0;
     failure.parameters = {"p0"};
   };

@@ -44,6 +44,9 @@ class TextOracle {
       return "has an empty line of what followed";
     if (kDefinite.has(failure.code) && !failure.definite)
       return "does not say that its cause is known";
+    const bool is_inferred = !failure.definite && failure.suspect != kNone;
+    if (is_inferred && observation_.closes_silently && failure.rank != failure.suspect)
+      return fmt::format("names rank {}, and suspects rank {}", failure.rank, failure.suspect);
     switch (failure.code) {
       case Code::kSecondBackward:
         return judge_second_backward(rank, step);
@@ -105,8 +108,8 @@ class TextOracle {
     return says(failure.detail, words) ? "" : fmt::format("does not say \"{}\"", words);
   }
 
-  // "rank 0 entered one collective; rank 1 entered another one".
-  static std::string judge_mismatch(const Failure& failure) {
+  // "rank 0 entered one collective; rank 1 entered another one". Only verified ones are called so.
+  std::string judge_mismatch(const Failure& failure) const {
     constexpr std::string_view kEntered = " entered ";
     const std::string& text = failure.detail;
     const std::size_t first = text.find(kEntered);
@@ -114,8 +117,13 @@ class TextOracle {
     const std::size_t second = text.find(kEntered, end == std::string::npos ? text.size() : end);
     if (first == std::string::npos || second == std::string::npos) return "";
     const std::size_t begin = first + kEntered.size();
-    if (text.substr(begin, end - begin) != text.substr(second + kEntered.size())) return "";
-    return "says that two ranks entered one and the same collective";
+    const std::string one = text.substr(begin, end - begin);
+    const std::string other = text.substr(second + kEntered.size());
+    if (one == other) return "says that two ranks entered one and the same collective";
+    const bool is_verified = case_.program.options.verify;
+    const bool is_right =
+        says(one, ", verified") == is_verified && says(other, ", verified") == is_verified;
+    return is_right ? "" : "says wrongly whether the collectives are verified";
   }
 
   // Only a frame that takes the place of another one is whole.
@@ -151,8 +159,10 @@ Verdict judge_texts(const Case& c, const reference::Expectation& expectation,
   if (!observation.attaches) return {};  // errors of other subjects have no text
   const TextOracle oracle(c, expectation, observation);
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
-    for (const ObservedStep& step : observation.ranks[rank].steps) {
+    const RankObservation& seen = observation.ranks[rank];
+    for (const ObservedStep& step : seen.steps) {
       if (step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
+      if (seen.exited && &step == &seen.steps.back()) continue;  // it owes no error
       const std::string wrong = oracle.judge(rank, step);
       if (!wrong.empty())
         return {Failing::kWrongError, "text",

@@ -21,9 +21,25 @@ std::string flaw_of_peer(const FlightRecord& told, const FlightRecord& own) {
   return "the diagnosis has a record of another reducer:\n" + to_text(told);
 }
 
+// The rank whose own error this rank has reported; kNone if there is none, or it is this rank.
+int peer_at_fault(const DataParallel& parallel, int own_rank) {
+  const Status& status = parallel.poisoned();
+  if (status.ok() || !status.failure().definite || status.failure().rank == own_rank) return kNone;
+  switch (status.code()) {
+    case Code::kIncomplete:
+    case Code::kReadyTwice:
+    case Code::kUsageChanged:
+    case Code::kRequiresGrad:
+    case Code::kUserFailure:
+      return status.failure().rank;
+    default:
+      return kNone;
+  }
+}
+
 }  // namespace
 
-std::string flaw_of_diagnosis(const DataParallel& parallel) {
+std::string flaw_of_diagnosis(const DataParallel& parallel, bool keeps_records) {
   const std::string before = to_text(parallel.flight_record());
   const Result<Diagnosis> diagnosis = parallel.diagnose(platform::Duration(0));
   const FlightRecord own = parallel.flight_record();
@@ -45,6 +61,10 @@ std::string flaw_of_diagnosis(const DataParallel& parallel) {
   const auto& silent = diagnosis->silent;
   if (!is_each_once || std::find(silent.begin(), silent.end(), own.rank) != silent.end())
     return "the diagnosis does not have each rank once:\n" + diagnosis->to_string();
+  const int cause = peer_at_fault(parallel, own.rank);
+  if (keeps_records && std::find(silent.begin(), silent.end(), cause) != silent.end())
+    return "the diagnosis has no flight record of rank " + std::to_string(cause) +
+           ", which reported its error:\n" + diagnosis->to_string();
   return {};
 }
 

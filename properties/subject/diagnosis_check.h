@@ -13,8 +13,10 @@ inline namespace LOCKSTEP_NS {
 
 // Returns what is wrong with the diagnosis that this rank gets now, or an empty text. The diagnosis
 // has to have the rank's own flight record, as flight_record() gives it, and each other rank once:
-// with a record that this rank of the group has left for the same reducer, or as silent.
-std::string flaw_of_diagnosis(const DataParallel& parallel);
+// with a record that this rank of the group has left for the same reducer, or as silent. If this
+// rank's failure is an error that another rank made by itself, and the store `keeps_records`, that
+// rank must have a record: ranks write it before they report the error.
+std::string flaw_of_diagnosis(const DataParallel& parallel, bool keeps_records);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

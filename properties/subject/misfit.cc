@@ -174,17 +174,27 @@ void add_replica(Kind kind, const Parameter& of, const reference::Parameter& rec
       changed(kind == Kind::kReplicaSizes ? Kind::kSizes : Kind::kName, of, record);
 }
 
-// Adds a parameter or a buffer that other ranks do not have, or that is null.
-void add_tensor(Kind kind, ConstructionInputs& inputs) {
+// Adds a parameter or a buffer that other ranks do not have, or that is null; or such a buffer, and
+// a replica in which it has another dtype or size.
+void add_tensor(Kind kind, std::uint32_t pick, ConstructionInputs& inputs) {
   Device& device = inputs.parameters.front()->device();
   if (kind == Kind::kMoreParameters)
     inputs.parameters.push_back(
         make({"one_more", Shape::row_major({3}), DType::kFloat32, true, false}, device));
   if (kind == Kind::kNullBuffer) inputs.options.buffers.emplace_back();
-  if (kind != Kind::kMoreBuffers) return;
-  Result<Tensor> value = Tensor::empty(device, DType::kFloat32, Shape::row_major({3}));
-  LOCKSTEP_CHECK(value.has_value());
-  inputs.options.buffers.push_back(make_ref<Buffer>("one_more", std::move(*value)));
+  if (kind != Kind::kMoreBuffers && kind != Kind::kReplicaBuffer) return;
+  const auto make_buffer = [&](const char* name, DType dtype, std::int64_t size) {
+    Result<Tensor> value = Tensor::empty(device, dtype, Shape::row_major({size}));
+    LOCKSTEP_CHECK(value.has_value());
+    return make_ref<Buffer>(name, std::move(*value));
+  };
+  inputs.options.buffers.push_back(make_buffer("one_more", DType::kFloat32, 3));
+  if (kind != Kind::kReplicaBuffer) return;
+  Replica& replica = inputs.options.replicas.emplace_back();
+  replica.parameters.resize(inputs.parameters.size());
+  replica.buffers.resize(inputs.options.buffers.size());
+  replica.buffers.back() = pick % 2 == 0 ? make_buffer("its_copy", DType::kFloat64, 3)
+                                         : make_buffer("its_copy", DType::kFloat32, 4);
 }
 
 void swap_parameters(const reference::Program& program,
@@ -221,7 +231,7 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
   if (change_options(kind, infos, inputs.options)) return;
   if (kind == Kind::kSwapped) return swap_parameters(program, parameters, inputs);
   const std::optional<std::uint32_t> target = reference::changed_parameter(program);
-  if (!target) return add_tensor(kind, inputs);
+  if (!target) return add_tensor(kind, program.misfit.pick, inputs);
   const auto listed =
       std::find(inputs.parameters.begin(), inputs.parameters.end(), parameters[*target]);
   LOCKSTEP_CHECK(listed != inputs.parameters.end());

@@ -142,8 +142,10 @@ class ProductionSubject final : public TrainingSubject {
     return users_.front().parallel->flight_record();
   }
 
-  std::string wrong_diagnosis() const override {
-    return users_.empty() ? std::string() : flaw_of_diagnosis(*users_.front().parallel);
+  std::string wrong_diagnosis(bool keeps_records) const override {
+    if (users_.empty()) return {};
+    // The error of one reducer ends the others, which may leave no record.
+    return flaw_of_diagnosis(*users_.front().parallel, keeps_records && reducers_ == 1);
   }
 
   std::string trace_text() const override {

@@ -23,13 +23,12 @@ struct Seal {
   std::uint64_t checksum = 0;  // XXH3 of the other fields and the payload.
   std::uint64_t group = 0;     // Identifies the group, among those that use a connection in turn.
   std::int64_t sequence = 0;   // The sequence number of the collective in the group.
-  std::int64_t pass = 0;
-  std::int64_t reducer_id = 0;
-  std::uint64_t bytes = 0;  // The bytes of the payload, without padding.
+  std::uint64_t bytes = 0;     // The bytes of the payload, without padding.
   std::int32_t from = 0;
   std::int32_t to = 0;
   std::uint32_t step = 0;  // The number of the exchange; a collective has one or two.
   std::uint32_t magic = 0x4c53'5331;
+  std::uint64_t zeros[2] = {};  // The payload behind the seal is aligned to 64 bytes.
   bool operator==(const Seal&) const = default;
 };
 constexpr std::size_t kSealBytes = 64;

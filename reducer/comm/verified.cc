@@ -76,8 +76,6 @@ Seal VerifiedRun::seal_of(std::size_t from, std::size_t to, std::size_t bytes) c
   Seal seal;
   seal.group = id_.group;
   seal.sequence = id_.sequence;
-  seal.pass = collective_.pass;
-  seal.reducer_id = collective_.reducer_id;
   seal.bytes = bytes;
   seal.from = static_cast<std::int32_t>(from);
   seal.to = static_cast<std::int32_t>(to);

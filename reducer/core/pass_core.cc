@@ -81,7 +81,7 @@ void PassCore::set_reachable(const std::vector<bool>& is_reachable) {
   LOCKSTEP_CHECK(mode_ == Mode::kDynamic);
   LOCKSTEP_CHECK_EQ(is_reachable.size(), gradient_count());
   LOCKSTEP_CHECK(!is_reached_);
-  sweep_.unused.clear();
+  LOCKSTEP_CHECK(sweep_.unused.empty());
   for (std::size_t g = 0; g < is_reachable.size(); ++g)
     if (!is_reachable[g]) sweep_.unused.push_back(static_cast<std::uint32_t>(g));
 }

@@ -60,7 +60,6 @@ Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
 }
 
 Status NcclFrames::run_on_host(const Collective& collective, const CollectiveId& id) {
-  status_ = Status();
   Flaw flaw;
   if (run_verified(collective, id, *this, frames_, flaw)) return {};
   if (flaw.sender != kNone) return corrupted(flaw, rank_);

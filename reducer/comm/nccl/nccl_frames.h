@@ -58,7 +58,7 @@ class NcclFrames final : public FrameExchange {
   PinnedMemory going_;
   PinnedMemory coming_;
   PinnedMemory data_;
-  Status status_;
+  Status status_;  // Of the last exchange.
 };
 
 }  // namespace LOCKSTEP_NS
