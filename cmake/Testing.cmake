@@ -29,9 +29,7 @@ function(lockstep_test name)
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  # A test compiles in two thirds of the time that it takes with -O2. The program's libraries are not compiled so: of an inline
-  # function that is not inlined the linker keeps one copy, which may be the slow one, and `lockstep fuzz` was 4 to 10 % slower.
-  target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<CONFIG:RelWithDebInfo>>:-Og>)
+  lockstep_quick_to_compile(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} lockstep_warnings GTest::gtest GTest::gmock GTest::gtest_main)
   set(lock)
   if(ARG_RESOURCE_LOCK)

@@ -26,7 +26,7 @@ struct [[gnu::packed]] FarJump {
 };
 static_assert(sizeof(FarJump) == 16);
 
-Status refused(const std::string& why) { return Status(Code::kInvalidArgument, why); }
+Status cannot_redirect(const std::string& why) { return Status(Code::kInvalidArgument, why); }
 
 bool is_wanted(const Symbol& symbol, const std::string& prefix) {
   return symbol.is_function && symbol.is_local && symbol.name.size() > prefix.size() &&
@@ -45,7 +45,8 @@ Result<std::byte*> map_near(const std::byte* place, std::size_t bytes) {
     if (got == wanted) return static_cast<std::byte*>(got);
     if (got != MAP_FAILED) ::munmap(got, bytes);  // a kernel that does not know the flag
   }
-  return failed(refused("there is no free memory near the library, for its calls to go through"));
+  return failed(
+      cannot_redirect("there is no free memory near the library, for its calls to go through"));
 }
 
 bool protect(std::byte* begin, const std::byte* end, int protection) {
@@ -60,7 +61,7 @@ bool protect(std::byte* begin, const std::byte* end, int protection) {
 Result<std::vector<Call>> find_calls(const Symbols& symbols, const std::byte* load_address,
                                      const std::string& prefix) {
 #if !defined(__x86_64__)
-  return failed(refused("calls inside of a library are redirected on x86-64 alone"));
+  return failed(cannot_redirect("calls inside of a library are redirected on x86-64 alone"));
 #endif
   std::map<std::uint64_t, std::string> functions;
   for (const Symbol& each : symbols.all())
@@ -103,9 +104,10 @@ Result<std::size_t> redirect(std::byte* load_address, const std::vector<Call>& c
   }
   if (::mprotect(*jumps, bytes, PROT_READ | PROT_EXEC) != 0 ||
       !protect(begin, end, PROT_READ | PROT_WRITE))
-    return failed(refused(std::string("the library's calls cannot be redirected, as the system "
-                                      "does not let its code be changed: ") +
-                          std::strerror(errno)));
+    return failed(
+        cannot_redirect(std::string("the library's calls cannot be redirected, as the system "
+                                    "does not let its code be changed: ") +
+                        std::strerror(errno)));
   for (const Call& each : calls) {
     std::byte* const code = load_address + each.address;
     const std::byte* const jump = *jumps + numbers[each.callee] * sizeof(FarJump);
@@ -113,8 +115,8 @@ Result<std::size_t> redirect(std::byte* load_address, const std::vector<Call>& c
     std::memcpy(code + 1, &distance, sizeof distance);
   }
   if (!protect(begin, end, PROT_READ | PROT_EXEC))
-    return failed(refused(std::string("the library's code cannot be protected again: ") +
-                          std::strerror(errno)));
+    return failed(cannot_redirect(std::string("the library's code cannot be protected again: ") +
+                                  std::strerror(errno)));
   return numbers.size();
 }
 

@@ -340,7 +340,7 @@ struct Table<reference::Options> {
              .keeps = keeps::without_local_use,
              .keeps_errors = true}),
       field("finalization", &R::finalization,
-            {.clause = "P4", .needs = kFinalization, .percent = 25}),
+            {.clause = "P4", .needs = kFinalization, .percent = 25, .keeps = keeps::finalization}),
       field("update_process_group", &R::update_process_group,
             {.clause = "F4",
              .needs = kUpdatesGroup,

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "reference/model/engine.h"
+
 namespace lockstep::properties::keeps {
 namespace {
 
@@ -182,6 +184,17 @@ bool without_local_use(const Program& one, const Program&) {
            return std::none_of(pass.forwards.begin(), pass.forwards.end(),
                                [](const auto& forward) { return forward.local; });
          });
+}
+
+bool finalization(const Program& one, const Program& other) {
+  const auto is_right_after = [](const Program& program) {
+    return program.options.finalization == reference::Finalization::kAutomatic ||
+           program.options.finalization == reference::Finalization::kAfter;
+  };
+  const bool has_backwards =
+      all_passes(one, [](const RankPass& pass) { return reference::kept_outputs(pass) > 0; });
+  return is_right_after(one) && is_right_after(other) &&
+         (has_backwards || without_local_use(one, other));
 }
 
 bool even_inputs(const Program& one, const Program& other) {

@@ -30,6 +30,10 @@ bool hook_of_user(const Program& one, const Program& other);
 bool broadcasts(const Program& one, const Program& other);
 // Returns whether no pass and no forward is local, so that what a pass leaves unused is unused.
 bool without_local_use(const Program& one, const Program& other);
+// Passes end by themselves, or the user ends each right after its backward (appendix L, 77). A
+// forward whose outputs are dropped makes the next backward one of its pass, a local one, too,
+// after which the user ends nothing (stays_armed).
+bool finalization(const Program& one, const Program& other);
 // All ranks have inputs for all steps (S2).
 bool even_inputs(const Program& one, const Program& other);
 

@@ -34,10 +34,6 @@ constexpr std::size_t kMaxMessage = 4000;  // of a failure in the log
 
 std::int64_t unix_now() { return static_cast<std::int64_t>(std::time(nullptr)); }
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // Of many failures that end alike, the first few are made small, and later ones more and more
 // rarely: a second cause shows, and the time goes into new cases.
 bool is_to_be_shrunk(std::uint64_t number) {

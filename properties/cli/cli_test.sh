@@ -140,6 +140,12 @@ expect 0 "100 cases" "$program" fuzz --transport nccl --cases 100 --seed 1
 for release in 2.18 2.19 2.21 2.23 2.26 2.27 2.28 2.32; do
   expect 0 "simulated NCCL $release, seed 1: 40 cases" "$program" fuzz --transport nccl --nccl "$release" --cases 40 --seed 1
 done
+# Programs that interleave forwards and backward calls are counted, and may be had alone.
+expect_match 0 '; interleaved programs: ([5-9]|[1-3][0-9])[;]?' "$program" fuzz --cases 200 --seed 1 --out found
+expect_match 0 '; interleaved programs: (1[0-9][0-9]|9[0-9])[;]?' "$program" fuzz --interleaved --cases 200 --seed 1 --out found \
+  --json interleaved.json
+grep -qE '"interleaved": (1[0-9][0-9]|9[0-9]),' interleaved.json || fail "the report does not count interleaved programs"
+expect 1 "--interleaved: the subject" "$program" fuzz --interleaved --subject "$subjects/liblockstep_example_subject.so"
 expect 1 "no NCCL '2.17': give one of 2.18 2.19 2.21 2.23 2.26 2.27 2.28 2.32" "$program" fuzz --nccl 2.17
 expect 1 "no NCCL in cases on the transport host" "$program" fuzz --transport host --nccl 2.18
 expect 1 "for the lanes sim and nccl" "$program" fuzz --lane gloo --nccl 2.18

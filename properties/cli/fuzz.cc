@@ -27,10 +27,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kUsualEnd = 1;  // seconds that cases in flight usually take
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 class LaneFuzz {
  public:
   LaneFuzz(const FuzzOptions& options, LaneKind lane, double seconds)
@@ -350,6 +346,7 @@ void copy_totals(const Totals& totals, RunReport& report) {
     if (totals.not_comparable[k] != 0)
       report.not_comparable[name_of(static_cast<NotComparable>(k))] = totals.not_comparable[k];
   report.faulted_ok = totals.faulted_ok;
+  report.interleaved = totals.interleaved;
   report.coverage_cases = totals.coverage_cases;
   report.coverage = totals.coverage;
   report.coverage_by_fault = totals.coverage_by_fault;

@@ -1,12 +1,15 @@
 // The options of the lane `hosts`, and the command `rank`, which is one rank of it.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "properties/lane/host_ranks.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/rank_host.h"
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep::properties {
 

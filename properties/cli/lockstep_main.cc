@@ -29,6 +29,7 @@
 #include "properties/cli/fuzz.h"
 #include "properties/cli/hosts.h"
 #include "properties/cli/matrix.h"
+#include "properties/cli/number_options.h"
 #include "properties/cli/numbers.h"
 #include "properties/cli/output.h"
 #include "properties/cli/scaling.h"
@@ -288,6 +289,12 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   if (options.subject.against && has_faults)
     return "--against: faults meet two subjects at different times, so there must be none";
   if (options.subject.against) options.generate.faults = GenerateOptions::Faults::kNone;
+  if (options.generate.is_interleaved &&
+      !common_capabilities(options.subject).has(Capability::kInterleaved))
+    return fmt::format(
+        "--interleaved: the subject '{}' has no such programs (lockstep matrix holds "
+        "PyTorch's reducer to Lockstep's contract, and has)",
+        options.subject.name());
   const Status status = parse_metamorphic(arguments.metamorphic, has_faults, options);
   return status.ok() ? std::string() : status.failure().detail;
 }
@@ -411,40 +418,6 @@ int matrix(Arguments& arguments) {
   return run_matrix(options);
 }
 
-// The options with numbers. The parser refuses other text, and numbers outside of the limits, with
-// a line that names the option, the value and the limits.
-constexpr double kMaxSeconds = 31'536'000;  // a year
-
-CLI::Option* add_whole(CLI::App& command, const std::string& name, std::uint64_t& value,
-                       const std::string& help, std::uint64_t least = 0) {
-  const auto read = [&value, name, least](const std::string& text) {
-    const std::optional<std::uint64_t> number = whole_number(text);
-    if (!number || *number < least)
-      throw CLI::ValidationError(
-          name, fmt::format("'{}' is not a whole number from {} to {}", text, least,
-                            std::numeric_limits<std::uint64_t>::max()));
-    value = *number;
-  };
-  return command.add_option_function<std::string>(name, read, help)->type_name("NUMBER");
-}
-
-CLI::Option* add_seconds(CLI::App& command, const std::string& name, double& value,
-                         const std::string& help, bool may_be_zero = false) {
-  const auto read = [&value, name, may_be_zero](const std::string& text) {
-    const std::optional<double> number = decimal_number(text);
-    const bool is_good =
-        number && *number <= kMaxSeconds && (*number > 0 || may_be_zero) && !std::signbit(*number);
-    if (!is_good)
-      throw CLI::ValidationError(
-          name, fmt::format("'{}' is not a number of seconds {} 0 up to {:.0f} (a year)", text,
-                            may_be_zero ? "from" : "above", kMaxSeconds));
-    value = *number;
-  };
-  return command.add_option_function<std::string>(name, read, help)
-      ->type_name("SECONDS")
-      ->default_str(fmt::format("{}", value));
-}
-
 void add_policy(CLI::App& command, std::optional<Schedule::Policy>& policy) {
   const auto take = [&policy](const std::string& name) { policy = policy_of(name); };
   command
@@ -452,6 +425,12 @@ void add_policy(CLI::App& command, std::optional<Schedule::Policy>& policy) {
                                         "how every schedule of the simulator picks what runs next; "
                                         "without it cases draw a policy")
       ->check(CLI::IsMember(policy_names()));
+}
+
+void add_interleaved(CLI::App& command, bool& is_interleaved) {
+  command.add_flag("--interleaved", is_interleaved,
+                   "let forwards and backward calls interleave in every program that can have it, "
+                   "and not in one of six");
 }
 
 // Adds the options of the generator, for `fuzz` and `generate`.
@@ -465,6 +444,7 @@ void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
                   "every case on this one, in the simulator: host, staged (a GPU, over the "
                   "host's group), or nccl (a GPU, over NCCL); without it some of each")
       ->check(CLI::IsMember({"host", "staged", "nccl"}));
+  add_interleaved(command, arguments.fuzz.generate.is_interleaved);
   command
       .add_flag("--metamorphic{all}", arguments.metamorphic,
                 "no model: run every case once more with an option switched that must not change "
@@ -503,7 +483,7 @@ void add_shard(CLI::App& command, Arguments& arguments) {
       "--campaign", arguments.campaign,
       "run a shard of the campaign in this folder, which many machines may share");
   for (const char* other : {"--out", "--json", "--junit", "--html", "--keep-going", "--fresh",
-                            "--states", "--metamorphic"})
+                            "--states", "--metamorphic", "--interleaved"})
     campaign->excludes(command.get_option(other));
   command
       .add_option("--shard", arguments.shard,
@@ -690,6 +670,7 @@ CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
             1)
       ->default_str("");
   add_whole(*command, "--seed", options.seed, "of the generated cases")->default_str("1");
+  add_interleaved(*command, options.is_interleaved);
   command->add_option("--faults", arguments.phase_faults,
                       "instead of kept and generated cases: these kinds of faults, or all, each in "
                       "each phase of training");

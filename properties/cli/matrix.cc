@@ -130,8 +130,10 @@ class MatrixRun {
                                           options_.seed),
                               label});
     GenerateOptions generate_options;
+    generate_options.is_interleaved = options_.is_interleaved;
     std::vector<Capabilities> turns;
-    for (const PoolStation& column : options_.columns) {
+    for (std::size_t s = 0; s < matrix_.subjects.size(); ++s) {
+      const PoolStation& column = stations_[s];
       if (column.lane == LaneKind::kGloo) generate_options.lane = GenerateOptions::Lane::kGloo;
       if (std::find(turns.begin(), turns.end(), column.subject.capabilities) == turns.end())
         turns.push_back(column.subject.capabilities);
@@ -191,7 +193,10 @@ class MatrixRun {
           options_.corpus, error.message()));
     if (files.empty())
       return invalid(fmt::format("there is no case (*.json) in {}", options_.corpus));
-    std::sort(files.begin(), files.end());
+    // The findings come last, so that each section is in one place.
+    std::sort(files.begin(), files.end(), [this](const fs::path& a, const fs::path& b) {
+      return std::pair(is_finding(a), a) < std::pair(is_finding(b), b);
+    });
     for (const fs::path& file : files) {
       Result<Case> c = read_case(file.string());
       if (!c) return c.error();
@@ -200,6 +205,10 @@ class MatrixRun {
       add_case(std::move(*c), file.string(), file.string(), {index_of(row)});
     }
     return {};
+  }
+
+  bool is_finding(const fs::path& file) const {
+    return *file.lexically_relative(options_.corpus).begin() == "torch";
   }
 
   std::size_t index_of(const MatrixRow& row) {
@@ -228,8 +237,7 @@ class MatrixRun {
         result.message = "the lane hosts carries out the fault";
         continue;
       }
-      const Capabilities lacks =
-          missing(values_[c], options_.columns[subject].subject.capabilities);
+      const Capabilities lacks = missing(values_[c], stations_[subject].subject.capabilities);
       if (!lacks.empty()) {
         MatrixResult& result = matrix_.cases[c].results[subject];
         result.kind = CellKind::kNotApplicable;
@@ -256,6 +264,11 @@ class MatrixRun {
     ++done_;
     const std::size_t own = own_station_[result.job.station];
     if (!is_failure(cell.kind) || own == kNoStation) return;
+    // The subject's own profile knows nothing of interleaved programs.
+    if (!missing(*result.job.value, stations_[own].subject.capabilities).empty()) {
+      cell.standing = Standing::kUnmodelled;
+      return;
+    }
     pool.add({own, result.job.id, result.job.value});
     awaited_.emplace(result.job.id, result.job.station);
     ++all_;

@@ -22,6 +22,7 @@ struct MatrixOptions {
   // The kept cases: *.json, also in folders below; those in its folder `torch` are findings.
   // "none": no kept cases.
   std::string corpus = "properties/corpus";
+  bool is_interleaved = false;       // GenerateOptions::is_interleaved
   std::string out = "lockstep-out";  // for generated cases that fail
   std::string markdown;
   std::string json;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <utility>
 #include <vector>
 
@@ -9,12 +10,13 @@ namespace lockstep::properties {
 namespace {
 
 // A command of the program with the words that call it, such as {"corpus", "check"}.
-struct Command {
+struct Subcommand {
   std::vector<std::string> words;
   CLI::App* app = nullptr;
 };
 
-void add_commands(CLI::App& app, const std::vector<std::string>& words, std::vector<Command>& out) {
+void add_commands(CLI::App& app, const std::vector<std::string>& words,
+                  std::vector<Subcommand>& out) {
   for (CLI::App* each : app.get_subcommands([](CLI::App*) { return true; })) {
     std::vector<std::string> longer = words;
     longer.push_back(each->get_name());
@@ -23,8 +25,8 @@ void add_commands(CLI::App& app, const std::vector<std::string>& words, std::vec
   }
 }
 
-std::vector<Command> commands_of(CLI::App& app) {
-  std::vector<Command> out;
+std::vector<Subcommand> commands_of(CLI::App& app) {
+  std::vector<Subcommand> out;
   add_commands(app, {}, out);
   return out;
 }
@@ -182,7 +184,7 @@ std::string roff_option(const CLI::Option& option) {
                      usual.empty() ? "" : roff(fmt::format(" (default: {})", usual)));
 }
 
-std::string roff_command(const Command& command) {
+std::string roff_command(const Subcommand& command) {
   std::string synopsis = fmt::format("\\fBlockstep {}\\fR", joined(command.words, " "));
   std::string details;
   for (const CLI::Option* each : options_of(*command.app, true)) {
@@ -200,7 +202,7 @@ std::string roff_command(const Command& command) {
 std::string bash_completion(CLI::App& app) {
   std::string cases = bash_case("", app);
   std::vector<std::string> all;
-  for (const Command& command : commands_of(app)) {
+  for (const Subcommand& command : commands_of(app)) {
     all.push_back(joined(command.words, " "));
     cases += bash_case(all.back(), *command.app);
   }
@@ -226,7 +228,7 @@ std::string bash_completion(CLI::App& app) {
 std::string zsh_completion(CLI::App& app) {
   std::string cases = zsh_case("", app);
   std::vector<std::string> quoted;
-  for (const Command& command : commands_of(app)) {
+  for (const Subcommand& command : commands_of(app)) {
     const std::string words = joined(command.words, " ");
     quoted.push_back("'" + words + "'");
     cases += zsh_case(words, *command.app);
@@ -253,7 +255,7 @@ std::string zsh_completion(CLI::App& app) {
 
 std::string man_page(CLI::App& app, const std::string& version) {
   std::string commands;
-  for (const Command& command : commands_of(app)) commands += roff_command(command);
+  for (const Subcommand& command : commands_of(app)) commands += roff_command(command);
   return fmt::format(
       ".TH LOCKSTEP 1 \"\" \"lockstep {}\" \"User Commands\"\n"
       ".SH NAME\nlockstep \\- tests data\\-parallel gradient reducers\n"

@@ -4,8 +4,11 @@
 // Threads: one caller. The functions change nothing in `app`, and do not fail.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace lockstep::properties {
 

@@ -48,6 +48,10 @@ std::string time_left(const RunStatus& status) {
 
 }  // namespace
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 // What matters most comes first, because a narrow terminal cuts the end off.
 std::string live_line(const RunStatus& status, std::size_t width, bool has_colors) {
   const std::string head = fmt::format("{} {}  ", status.lane, status.subject);

@@ -30,6 +30,8 @@ struct RunStatus {
   std::optional<std::uint64_t> cases_left;  // if the run ends after a number of cases
 };
 
+double seconds_since(std::chrono::steady_clock::time_point start);
+
 // Returns the line for a terminal of `width` columns. It is narrower than that, not counting the
 // escape sequences of colors.
 std::string live_line(const RunStatus& status, std::size_t width, bool has_colors);

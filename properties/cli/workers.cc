@@ -10,6 +10,7 @@
 
 #include "properties/cli/server.h"
 #include "properties/generate/features.h"
+#include "properties/generate/interleave.h"
 #include "properties/generate/neighbour.h"
 #include "properties/lane/nccl_lane.h"
 #include "properties/lane/needs.h"
@@ -46,7 +47,8 @@ struct Workers::Shared {
     std::atomic<std::uint64_t> current{0};
     CaseTimer timer;  // of the current case
     std::atomic<std::uint64_t> cases{0}, ok{0}, faulted_ok{0}, pairs{0}, mismatches{0}, reruns{0},
-        coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0}, errors{0};
+        interleaved{0}, coverage_cases{0}, compared{0}, compared_whole{0}, reached{0}, triggered{0},
+        errors{0};
     std::array<std::atomic<std::uint64_t>, kUnspecifiedReasons> unspecified{};
     std::array<std::atomic<std::uint64_t>, kMaxSwitchable + 1> switched{};
     std::array<std::atomic<std::uint64_t>, kNotComparableReasons> not_comparable{};
@@ -178,6 +180,7 @@ void Workers::count(int worker, const Case& c, const CaseRunner& runner, const V
   self.errors += verdict.unspecified.errors;
   self.reached += runner.observation().planted.reached;
   self.triggered += runner.observation().planted.triggered;
+  if (!interleaved_features(c).empty()) ++self.interleaved;
   if (counts_features(self.current)) {
     ++self.coverage_cases;
     const FeatureSet features = features_of(c);
@@ -333,6 +336,7 @@ Totals Workers::totals() const {
       totals.switched[k] += worker.switched[k];
     for (std::size_t k = 0; k < kNotComparableReasons; ++k)
       totals.not_comparable[k] += worker.not_comparable[k];
+    totals.interleaved += worker.interleaved;
     totals.coverage_cases += worker.coverage_cases;
     totals.planted += {worker.reached, worker.triggered};
     for (std::size_t k = 0; k < faults::kKinds; ++k) {

@@ -73,6 +73,7 @@ struct Totals {
   // not, by reason.
   std::array<std::uint64_t, kMaxSwitchable + 1> switched{};
   std::array<std::uint64_t, kNotComparableReasons> not_comparable{};
+  std::uint64_t interleaved = 0;     // how many programs interleave forwards and backward calls
   std::uint64_t coverage_cases = 0;  // how many cases had their features counted
   std::array<std::uint64_t, faults::kKinds> fired{};
   faults::StateCounts in_state{};

@@ -12,7 +12,10 @@ namespace {
 using reference::Forward;
 using reference::Input;
 using reference::Node;
+using reference::PassKind;
+using reference::Program;
 using reference::RankPass;
+using reference::Step;
 
 constexpr std::uint32_t kMaxSegments = 3;
 constexpr std::uint32_t kMaxTokens = 200;  // of one forward: below kMaxNodes with joins and bodies

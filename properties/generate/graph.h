@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "properties/case/capabilities.h"
 #include "properties/generate/random.h"
 #include "reference/program.h"
 

@@ -106,7 +106,8 @@ void interleave(Random& random, PassKind kind, RankPass& pass) {
 
 void draw_interleaved(Random random, const GenerateOptions& options, reference::Program& program) {
   const Capabilities can = options.capabilities;
-  if (!random.percent(16) || !can.has(Capability::kInterleaved)) return;
+  const bool is_drawn = random.percent(16);
+  if (!(is_drawn || options.is_interleaved) || !can.has(Capability::kInterleaved)) return;
   if (!can.has(Capability::kSeveralForwards) || !can.has(Capability::kSeveralBackwards)) return;
   reference::Program changed = program;
   for (reference::Step& step : changed.steps) {

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 // Besides a wait: for the connection, and for a controller on a busy machine.
 constexpr auto kAllowance = std::chrono::seconds(10);
-constexpr auto kPauseBetweenTries = milliseconds(50);
+constexpr auto kPauseBeforeRetry = milliseconds(50);
 constexpr auto kGoneLimit = milliseconds(500);  // of a store that has answered before
 constexpr std::uint64_t kMostReply = std::uint64_t{64} << 20;
 
@@ -42,7 +42,7 @@ Result<Line> connect_as(const Address& address, const Secret& secret, const Gree
     const Status status = greet(*line, secret, greeting, deadline);
     if (status.ok()) return line;
     if (status.code() != Code::kPeerLost || Clock::now() >= deadline) return failed(status);
-    std::this_thread::sleep_for(kPauseBetweenTries);
+    std::this_thread::sleep_for(kPauseBeforeRetry);
   }
 }
 

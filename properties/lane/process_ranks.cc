@@ -1,5 +1,6 @@
 #include "properties/lane/process_ranks.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -138,7 +138,8 @@ class Comparison {
                             runs_.value.faults.faults.empty() &&
                             program_.options.join == reference::Join::kNone;
     for (std::uint32_t step = 0; step < end_ && !has_errors; ++step)
-      if (expected_.steps[step].any_error) stop_at(step);
+      if (expected_.steps[step].any_error || runs_.second_expectation.steps[step].any_error)
+        stop_at(step);
     if (const auto step = first_other_recovery()) stop_at(*step);
     const std::uint32_t one = first_surprise(runs_.first, end_);
     const std::uint32_t other = first_surprise(runs_.second, end_);

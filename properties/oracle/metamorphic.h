@@ -9,7 +9,7 @@
 // which steps a program may fail, since ranks learn of an error at different times. Where it says
 // that, the verdict counts what was left open (unspecified.h):
 //   - an option that may change errors (Row::keeps_errors): everything from the first step on in
-//     which the program itself must fail;
+//     which the program itself must fail in one of the two runs;
 //   - any option: the code of an error that a peer caused, and what a rank does that a peer's error
 //     may reach;
 //   - an error that the program does not lead to, in both runs: everything from there on.
@@ -45,8 +45,9 @@ Verdict judge_without_model(const Observation& observation);
 
 struct TwoRuns {
   const Case& value;  // comparable
-  // The model's, of the first run.
+  // The model's, of the first run and of the second one.
   const reference::Expectation& expectation;
+  const reference::Expectation& second_expectation;
   const Observation& first;
   const Observation& second;
   // An error is known by the call that raises it alone (Profile::judges_calls_alone).

@@ -7,12 +7,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "properties/case/switched.h"
 #include "properties/generate/generate.h"
 #include "properties/oracle/two_runs.h"
 #include "properties/run/case_runner.h"
+#include "properties/subject/torch_subject.h"
 #include "reference/test_programs.h"
 
 namespace lockstep::properties {
@@ -44,12 +46,15 @@ std::string difference(const reference::Program& program, const Expectation& one
 }
 
 // Returns how the model's expectations of both runs differ where the oracle compares them.
-std::string difference(const Case& c) {
+std::string difference(const Case& c, const Profile& profile) {
   const Case other = *switched(c);
-  const Expectation one = reference::run(c.program, Contract::lockstep());
-  const Expectation two = reference::run(other.program, Contract::lockstep());
-  for (std::size_t step = 0; step < one.steps.size(); ++step) {
-    if (one.steps[step].any_error && !keeps_errors(c.switched.option)) return {};
+  const Expectation one = expectation_of(c.program, profile);
+  const Expectation two = expectation_of(other.program, profile);
+  const std::uint32_t end =
+      std::min(modelled_steps(c.program, profile), modelled_steps(other.program, profile));
+  for (std::size_t step = 0; step < end; ++step) {
+    const bool is_error = one.steps[step].any_error || two.steps[step].any_error;
+    if (is_error && !keeps_errors(c.switched.option)) return {};
     for (std::size_t rank = 0; rank < c.program.world; ++rank) {
       const std::string what =
           difference(c.program, one, one.steps[step].ranks[rank], two, two.steps[step].ranks[rank]);
@@ -70,10 +75,43 @@ TEST(TableOfSwitches, TheModelExpectsTheSameOfBothRuns) {
     const Case c = generate(0x5317c4, i, options);
     if (not_comparable(c)) continue;
     ++compared[name_of(c.switched.option)];
-    ASSERT_EQ(difference(c), "") << "case " << i << ", " << name_of_second_run(c);
+    ASSERT_EQ(difference(c, Profile::lockstep()), "")
+        << "case " << i << ", " << name_of_second_run(c);
   }
   for (const SwitchedOption option : switchable_options())
     EXPECT_GT(compared[name_of(option)], 10) << name_of(option);
+}
+
+// Passes that a user of PyTorch ends right after the backward give what those give that end by
+// themselves. No other way to end passes is one that may be switched.
+TEST(TableOfSwitches, TheModelOfPyTorchExpectsTheSameOfPassesThatTheUserEnds) {
+  constexpr torch_model::Version kVersion{2, 15, 0};
+  GenerateOptions options;
+  options.lane = GenerateOptions::Lane::kGloo;
+  options.faults = GenerateOptions::Faults::kNone;
+  options.capabilities = torch_capabilities(kVersion);
+  options.switched = {*switchable_option("finalization")};
+  int compared = 0;
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    const Case c = generate(0x5317c5, i, options);
+    if (not_comparable(c)) continue;
+    ++compared;
+    ASSERT_EQ(difference(c, Profile::torch(kVersion)), "") << "case " << i;
+  }
+  EXPECT_GT(compared, 200);
+  Case c;
+  c.program = programs::local_then_synced();
+  c.program.options.finalization = reference::Finalization::kNever;
+  for (std::uint32_t to = 0; to < 5; ++to) {
+    c.switched = {options.switched.front(), to};
+    EXPECT_FALSE(switched(c)) << to;
+  }
+  // Where a forward was dropped, a local backward after it is averaged, and nobody ends that.
+  c.program.options.finalization = reference::Finalization::kAutomatic;
+  c.switched = {options.switched.front(), 0};
+  EXPECT_TRUE(switched(c));
+  c.program.steps.back().variants.front().forwards.front().discard = true;
+  EXPECT_FALSE(switched(c));
 }
 
 // Two ranks and two parameters; a step under no_sync that uses p0, two synced ones that use both,
@@ -100,9 +138,12 @@ class TwoRunsTest : public ::testing::Test {
     EXPECT_EQ(runner.compared_steps(), option == std::string("views") ? 4u : 3u);
     first_ = second_ = runner.observation();
     expectation_ = reference::run(case_.program, Contract::lockstep(), first_.recoveries);
+    second_expectation_ = reference::run(switched(case_)->program, Contract::lockstep());
   }
 
-  SwitchVerdict judge() const { return judge_switch({case_, expectation_, first_, second_}); }
+  SwitchVerdict judge() const {
+    return judge_switch({case_, expectation_, second_expectation_, first_, second_});
+  }
   void expect_failure(Failing failing, const std::string& text) const {
     const Verdict verdict = judge().verdict;
     EXPECT_EQ(verdict.failing, failing) << verdict.message;
@@ -112,6 +153,7 @@ class TwoRunsTest : public ::testing::Test {
 
   Case case_;
   Expectation expectation_;
+  Expectation second_expectation_;
   Observation first_;
   Observation second_;
 };

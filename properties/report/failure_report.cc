@@ -261,6 +261,7 @@ std::string summary(const RunReport& report) {
   out += unspecified_line(report);
   out += planted_line(report.planted_bug, report.planted);
   out += fmt::format("features seen: {}", report.coverage.size());
+  if (report.interleaved > 0) out += fmt::format("; interleaved programs: {}", report.interleaved);
   if (report.determinism_pairs > 0)
     out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
                        report.determinism_mismatches);
@@ -285,6 +286,7 @@ std::string json_report(const RunReport& report) {
       {"ok", report.ok},
       {"faulted_ok", report.faulted_ok},
       {"failures", nlohmann::ordered_json::array()},
+      {"interleaved", report.interleaved},
       {"coverage_cases", report.coverage_cases},
       {"coverage", report.coverage},
       {"faults_fired", report.faults_fired},

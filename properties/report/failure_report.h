@@ -58,6 +58,7 @@ struct RunReport {
   // With `against`, the programs that both subjects ran; if metamorphic, those that ran twice.
   std::uint64_t compared = 0;
   std::uint64_t compared_whole = 0;  // those of them that ran to the last step
+  std::uint64_t interleaved = 0;     // the cases in which forwards and backward calls interleave
   std::uint64_t coverage_cases = 0;
   std::map<std::string, std::uint64_t> coverage;
   // For each feature and each kind of fault: the counted cases that had the one and in which the
@@ -69,8 +70,8 @@ struct RunReport {
   std::uint64_t errors = 0;  // how many errors of ranks the oracles judged
   // How often the oracles could not judge something, by reason (oracle/unspecified.h).
   std::map<std::string, std::uint64_t> unspecified;
-  std::string planted_bug;  // its id; empty if there is none
-  PlantedBug planted;       // counted over all cases
+  std::string planted_bug;   // its id; empty if there is none
+  PlantedBug planted;        // counted over all cases
   std::uint64_t reruns = 0;  // of cases whose ranks had waited for a processor (CaseRunner)
   std::uint64_t determinism_pairs = 0;
   std::uint64_t determinism_mismatches = 0;

@@ -44,6 +44,8 @@ std::vector<Row> feature_rows() {
       {"forwards without gradients", {"step no_grad"}},
       {"several forwards or backwards in a pass",
        {"several forwards of one synced pass", "several backwards of one synced pass"}},
+      {"interleaved forwards and backwards",
+       {"a forward under no_sync in a synced step", "a backward between two forwards"}},
       {"outputs that are dropped",
        {"synced outputs dropped on all ranks", "one more forward, dropped, on some ranks",
         "no_sync outputs dropped on some ranks"}},

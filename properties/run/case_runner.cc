@@ -26,6 +26,11 @@ Case on_gpu(Case c) {
   return c;
 }
 
+bool any_error(const reference::Expectation& expectation) {
+  return std::any_of(expectation.steps.begin(), expectation.steps.end(),
+                     [](const auto& step) { return step.any_error; });
+}
+
 Verdict refuse(const std::string& why) {
   return Verdict{Failing::kInconclusive, "comparable", why};
 }
@@ -68,8 +73,9 @@ Verdict CaseRunner::run(const Case& c) {
 // Failures that only a busy machine causes do not count; wrong bits never depend on time.
 Verdict CaseRunner::run_modelled(const Case& c) {
   expectation_ = expectation_of(c.program, subject_.profile);
-  const bool fails = std::any_of(expectation_.steps.begin(), expectation_.steps.end(),
-                                 [](const auto& step) { return step.any_error; });
+  bool fails = any_error(expectation_);
+  if (const std::optional<Case> other = switched(c))
+    fails = fails || any_error(expectation_of(other->program, subject_.profile));
   const auto& faults = c.faults.faults;
   const bool may_fail = fails || std::any_of(faults.begin(), faults.end(), [](const auto& fault) {
                           return !faults::is_benign(fault.kind);
@@ -151,8 +157,8 @@ Verdict CaseRunner::run_switched(const Case& c) {
     verdict.message = fmt::format("{}: {}", name_of_second_run(c), verdict.message);
     return verdict;
   }
-  SwitchVerdict compared =
-      judge_switch({c, expectation_, observation_, second_, subject_.profile.judges_calls_alone()});
+  SwitchVerdict compared = judge_switch(
+      {c, expectation_, expectation, observation_, second_, subject_.profile.judges_calls_alone()});
   compared_steps_ = compared.compared_steps;
   return std::move(compared.verdict);
 }

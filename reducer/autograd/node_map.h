@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/base/build_namespace.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 

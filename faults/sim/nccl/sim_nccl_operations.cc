@@ -12,13 +12,6 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace simulated {
-namespace {
-
-std::chrono::microseconds microseconds(std::uint32_t count) {
-  return std::chrono::microseconds(count);
-}
-
-}  // namespace
 
 // --- Factors of sums.
 
@@ -191,7 +184,8 @@ NcclResult SimNccl::prepare(Launch& one) {
     return refuse(NcclResult::kSystemError, "the process exited");
   }
   if (one.planned.pause_us > 0)
-    scheduler_.pause_group(comm.process, scheduler_.now() + microseconds(one.planned.pause_us));
+    scheduler_.pause_group(comm.process,
+                           scheduler_.now() + std::chrono::microseconds(one.planned.pause_us));
   return NcclResult::kSuccess;
 }
 
@@ -309,7 +303,7 @@ bool SimNccl::wait_as_planned(Launch& launch) {
   }
   if (launch.planned.stall) return false;
   if (launch.planned.delay_us == 0) return true;
-  const Duration until = scheduler_.now() + microseconds(launch.planned.delay_us);
+  const Duration until = scheduler_.now() + std::chrono::microseconds(launch.planned.delay_us);
   return comm.clique->ring->pause(comm.rank, "the end of a delay", until) == Trouble::kTimeout;
 }
 

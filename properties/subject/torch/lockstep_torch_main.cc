@@ -33,6 +33,15 @@ class TorchRanks final : public lockstep::properties::RankProgram {
       {TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH});
 };
 
+// What a test of the oracles asks for.
+Planted planted() {
+  const char* const asked = std::getenv("LOCKSTEP_TORCH_PLANTED");
+  const std::string name = asked == nullptr ? "" : asked;
+  if (name == "swallowed-errors") return Planted::kSwallowedErrors;
+  if (name == "skipped-endings") return Planted::kSkippedEndings;
+  return Planted::kNothing;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -50,9 +59,7 @@ int main(int argc, char** argv) {
   // Gloo prints there which ranks are connected, from PyTorch 2.7 or so on.
   if (std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
   lockstep::torch_subject::prepare_process();
-  const char* planted = std::getenv("LOCKSTEP_TORCH_PLANTED");  // for tests of the oracles
-  const bool swallows = planted != nullptr && std::string(planted) == "swallowed-errors";
-  TorchRanks ranks(swallows ? Planted::kSwallowedErrors : Planted::kNothing);
+  TorchRanks ranks(planted());
   const int fd = std::atoi(argv[2]);
   if (is_fork_server) return lockstep::properties::serve_rank_forks(fd, ranks);
   return lockstep::properties::serve_ranks({fd}, ranks);  // on a host of its own

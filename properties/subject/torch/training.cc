@@ -255,6 +255,7 @@ class Training {
     const std::uint32_t endings = properties::torch_model::endings_after(
         program_.options, kind, wrapper_->is_ended_in_hook());
     wrapper_->leave_hook();
+    if (planted_ == Planted::kSkippedEndings) return;
     for (std::uint32_t end = 0; end < endings && observed.status.ok(); ++end) {
       observed.failed_call = static_cast<std::int32_t>(call + end);
       observed.status = caught([this] { wrapper_->end_pass(); });

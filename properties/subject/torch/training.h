@@ -14,9 +14,10 @@ namespace lockstep::torch_subject {
 // Must be called once, before anything else.
 void prepare_process();
 
-// What a test can plant, so that the oracles must find it: with kSwallowedErrors, calls that fail
-// are reported as if they had succeeded.
-enum class Planted : std::uint8_t { kNothing, kSwallowedErrors };
+// What a test can plant, so that the oracles must find it:
+//   kSwallowedErrors  calls that fail are reported as if they had succeeded
+//   kSkippedEndings   where the user would end a pass by hand, nothing is called
+enum class Planted : std::uint8_t { kNothing, kSwallowedErrors, kSkippedEndings };
 
 // `policies`: of this version.
 void train(const properties::RankJob& job, properties::RankObservation& observation,

@@ -10,7 +10,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::size_t kLeastBytes = 256;  // Small, so that generated programs outgrow it, too.
+constexpr std::size_t kLeastPayload = 256;  // Small, so that generated programs outgrow it, too.
 
 NcclDataType type_of(DType dtype) {
   switch (dtype) {
@@ -31,7 +31,7 @@ NcclDataType type_of(DType dtype) {
   return NcclDataType::kUint8;  // The elements are moved, not added.
 }
 
-std::size_t grown(std::size_t bytes) { return std::bit_ceil(std::max(bytes, kLeastBytes)); }
+std::size_t grown(std::size_t bytes) { return std::bit_ceil(std::max(bytes, kLeastPayload)); }
 
 std::size_t bytes_of(const Collective& collective) {
   return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);

@@ -65,6 +65,17 @@ TEST(TorchFinalization, WithoutItsEndAPassLeavesLocalGradientsAndTheNextForwardF
   EXPECT_FALSE(by(t, Finalization::kNever).gradient(0, 0, 0).known);
 }
 
+// Found by fuzzing (seed 51, case 712): the bucket of a static first pass is on its way when a
+// further backward adds to it, and the user ends the pass after that.
+TEST(TorchFinalization, NothingIsKnownOfAViewToWhichABackwardAddsWhileItIsSummed) {
+  Case t(2, Mode::kStatic, 1);
+  t.step({with_backwards(uses({0}), {Backward{}, Backward{}})});
+  EXPECT_TRUE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
+  t.program.options.views = true;
+  EXPECT_TRUE(by(t).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
+}
+
 TEST(TorchFinalization, ASecondEndIsAnError) {
   const Case twice = by(Case(2, Mode::kPlain, 1).step({uses({0})}), Finalization::kTwice);
   for (const std::uint32_t rank : {0U, 1U}) {

@@ -182,20 +182,23 @@ void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
   results_.begin_layout(buckets().size());
 }
 
-// The reducer goes on with another group of the same ranks. Returns false in the middle of a pass,
-// whose collectives go on.
+// The reducer goes on with another group of the same ranks, and gives up the pass that is not
+// complete. Returns false if what that leaves is not known.
 bool HookModel::update_group() {
-  bool is_between_passes = true;
+  bool is_known = true;
   layout_.expect_rebuild();
   for (const std::uint32_t number : survivors_) {
     Rank& rank = ranks_[number];
-    is_between_passes = is_between_passes && !rank.is_unfinished;
+    // Views are scaled, a static first pass stays counted, and launched buckets go on.
+    if (rank.is_unfinished)
+      is_known = is_known && !has_views() && !is_static() &&
+                 !are_ready(rank, buckets().front().parameters);
     rank.is_armed = rank.is_unfinished = rank.has_hook = false;
     rank.order.clear();
     if (policies_.update_forgets_local_use && is_dynamic())
       std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
   }
-  return is_between_passes;
+  return is_known;
 }
 
 void HookModel::begin_pass(Rank& rank) const {
@@ -461,6 +464,8 @@ Error HookModel::take_hook(std::uint32_t number, const Event& event) {
   if (!rank.is_armed) return Error::kNone;
   if (counts_hooks(rank)) {
     ++rank.hooks[event.parameter];
+    // Its bucket is on its way, and nobody has waited for it.
+    is_open_ |= rank.is_complete && ends_by_hand() && (has_views() || is_sparse(event.parameter));
     return Error::kNone;
   }
   return mark_by_hook(number, event.parameter);
@@ -541,8 +546,7 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
 // Once all gradients of a bucket are ready, they go into it together.
 void HookModel::give_whole(std::uint32_t number, std::uint32_t bucket) {
   const std::vector<std::uint32_t>& members = buckets()[bucket].parameters;
-  const auto is_ready = [&](std::uint32_t member) { return ranks_[number].ready[member] != 0; };
-  if (is_sparse(members.front()) || !std::all_of(members.begin(), members.end(), is_ready)) return;
+  if (is_sparse(members.front()) || !are_ready(ranks_[number], members)) return;
   for (const std::uint32_t member : members) give(number, member);
 }
 

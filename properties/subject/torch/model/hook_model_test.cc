@@ -373,13 +373,35 @@ TEST(TorchModel, WithAnotherGroupWhatLocalPassesUsedIsForgotten) {
   EXPECT_TRUE(by(t, newer).gradient(2, 0, 1).reduced);
 }
 
-// Its collectives go on in the former group.
-TEST(TorchModel, AnotherGroupInTheMiddleOfAPassIsNotModelled) {
+TEST(TorchModel, AnotherGroupGivesUpAPassOfWhichNothingIsLaunched) {
   Case t(2, Mode::kPlain, 2);
   t.program.options.update_process_group = 1;
-  t.step({uses({0})}).step({uses({0, 1})});
-  EXPECT_TRUE(by(t).expectation.steps[0].is_modelled);
-  EXPECT_FALSE(by(t).expectation.steps[1].is_modelled);
+  t.step({uses({0})}).step({uses({0, 1})}, PassKind::kSynced, ZeroGrad::kKeep);
+  EXPECT_TRUE(by(t).expectation.steps[1].is_modelled);
+  EXPECT_FALSE(by(t).expectation.steps[1].any_error);
+  EXPECT_TRUE(by(t).gradient(1, 0, 0).reduced);
+  t.program.options.update_process_group = 0;
+  EXPECT_TRUE(by(t).expectation.steps[1].any_error);
+}
+
+// Its collectives go on in the former group, views are scaled already, and static mode has counted.
+TEST(TorchModel, AnotherGroupInTheMiddleOfAPassIsNotModelledWhereThePassLeavesSomething) {
+  const auto is_modelled = [](Mode mode, bool views, std::uint32_t used) {
+    Case t(2, mode, 2);
+    t.program.options.update_process_group = 2;
+    t.program.options.views = views;
+    t.program.options.bucket_bytes = t.program.options.first_bucket_bytes = 1;
+    t.step({uses({0, 1})}).step({uses({used})}).step({uses({0, 1})});
+    EXPECT_TRUE(by(t).expectation.steps[1].is_modelled);
+    return by(t).expectation.steps[2].is_modelled;
+  };
+  // Buckets are in the order of readiness: that of the second parameter comes first.
+  const std::uint32_t first = 1;
+  const std::uint32_t second = 0;
+  EXPECT_TRUE(is_modelled(Mode::kPlain, false, second));
+  EXPECT_FALSE(is_modelled(Mode::kPlain, false, first));
+  EXPECT_FALSE(is_modelled(Mode::kPlain, true, second));
+  EXPECT_FALSE(is_modelled(Mode::kStatic, false, second));
   Case dropped(2, Mode::kPlain, 1);
   dropped.program.options.update_process_group = 1;
   dropped.step({discarded(uses({0}))}).step({uses({0})}, PassKind::kNoSync);

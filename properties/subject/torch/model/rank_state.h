@@ -1,6 +1,7 @@
 // What the model of PyTorch's reducer keeps of each rank (hook_model.cc). Plain data; any thread.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -43,5 +44,11 @@ struct Rank {
   std::uint32_t whole_forwards = 0;  // of this step, those whose outputs go through one function
   std::vector<std::uint32_t> hooks, left;
 };
+
+// Returns whether all of these parameters are ready.
+inline bool are_ready(const Rank& rank, const std::vector<std::uint32_t>& parameters) {
+  return std::all_of(parameters.begin(), parameters.end(),
+                     [&rank](std::uint32_t parameter) { return rank.ready[parameter] != 0; });
+}
 
 }  // namespace lockstep::properties::torch_model
