@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -32,11 +33,12 @@ struct Silence {
   bool is_suspected = false;  // by someone
 };
 
-// How many ranks suspect each rank.
-std::vector<int> count_suspicions(const Reports& reports) {
+// How many ranks suspect each rank; with a code, only those whose failure has it.
+std::vector<int> count_suspicions(const Reports& reports, std::optional<Code> code = {}) {
   std::vector<int> votes(reports.size(), 0);
   for (const auto& report : reports) {
-    if (report && report->suspect >= 0 && report->suspect < static_cast<int>(reports.size()))
+    if (!report || (code && report->code != *code)) continue;
+    if (report->suspect >= 0 && report->suspect < static_cast<int>(reports.size()))
       ++votes[static_cast<std::size_t>(report->suspect)];
   }
   return votes;
@@ -45,14 +47,20 @@ std::vector<int> count_suspicions(const Reports& reports) {
 // Finds the suspect when no rank has an error of its own (failure_board.h).
 Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, bool is_peer_lost) {
   const std::vector<int> votes = count_suspicions(reports);
+  // Of two silent ranks that are suspected equally often, the one whose connections closed is gone,
+  // as a rank that fails reports before it closes them; the other one may wait for a third.
+  const std::vector<int> closed = count_suspicions(reports, Code::kPeerLost);
   Silence silence;
   int most = 0;
+  int most_closed = 0;
   for (std::size_t r = 0; r < reports.size(); ++r) {
     if (reports[r] || unreadable[r]) continue;
     ++silence.ranks;
-    if (silence.suspect != kNone && votes[r] <= most) continue;
+    if (silence.suspect != kNone && std::pair(votes[r], closed[r]) <= std::pair(most, most_closed))
+      continue;
     silence.suspect = static_cast<int>(r);
     most = votes[r];
+    most_closed = closed[r];
   }
   // Rather than a silent rank that nobody suspects, it is one that others suspect, and whose report
   // cannot be read.
@@ -207,14 +215,20 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Reports reports(static_cast<std::size_t>(size_));
   std::vector<bool> unreadable(reports.size(), false);
   reports[static_cast<std::size_t>(rank_)] = own;
-  for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
-    if (r == rank_) continue;
-    const Result<std::string> bytes = store_->get(key_of(r), deadline);
-    if (!bytes) continue;
-    const auto writer = static_cast<std::size_t>(r);
-    reports[writer] = read(*bytes, r);
-    unreadable[writer] = !reports[writer];
-  }
+  const auto read_reports = [&] {
+    for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
+      const auto writer = static_cast<std::size_t>(r);
+      if (reports[writer] || unreadable[writer]) continue;
+      const Result<std::string> bytes = store_->get(key_of(r), deadline);
+      if (!bytes) continue;
+      reports[writer] = read(*bytes, r);
+      unreadable[writer] = !reports[writer];
+    }
+  };
+  read_reports();
+  // A rank that was silent may have reported since, and closed its connections; the reports that
+  // were read after that suspect it. The time is over, so this waits no more.
+  read_reports();
 
   Failure settled = own;
   const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);

@@ -308,6 +308,62 @@ TEST(FailureBoardCause, F2ASilentRankIsNamedInTheTextToo) {
   EXPECT_EQ(FailureBoard(store, 0, 3).settle(own, milliseconds(5)).detail, own.detail);
 }
 
+// Rank 2 has exited, and rank 0 waits for it; both are silent, and each is suspected by one rank.
+TEST(FailureBoardCause, F2OfTwoSilentRanksTheOneWhoseConnectionsClosedIsNamed) {
+  Failure saw_it_close;
+  saw_it_close.code = Code::kPeerLost;
+  saw_it_close.reported_by = 3;
+  saw_it_close.suspect = 2;
+  saw_it_close.detail = "rank 2 closed its connections";
+  Failure waited = saw_it_close;
+  waited.code = Code::kTimeout;
+  waited.reported_by = 1;
+  waited.suspect = 0;
+  waited.detail = "nothing came from rank 0 in time";
+  for (const int self : {1, 3}) {
+    const auto store = std::make_shared<HashStore>();
+    FailureBoard(store, 4 - self, 4).publish(self == 1 ? saw_it_close : waited);
+    const Failure settled =
+        FailureBoard(store, self, 4).settle(self == 1 ? waited : saw_it_close, milliseconds(5));
+    EXPECT_EQ(settled.rank, 2) << settled.to_string();
+  }
+}
+
+// A store in which rank 0 reports as soon as it has been found silent, and rank 1 only after that.
+class LateReports final : public HashStore {
+ public:
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    Result<std::string> found = HashStore::get(key, deadline);
+    if (found || is_told_) return found;
+    is_told_ = true;
+    Failure failure;
+    failure.code = Code::kTimeout;
+    failure.rank = 0;
+    failure.detail = "could not begin on rank 0";
+    FailureBoard(std::shared_ptr<Store>(std::shared_ptr<Store>(), this), 0, 4).publish(failure);
+    failure.code = Code::kPeerLost;
+    failure.rank = kNone;
+    failure.suspect = 0;
+    failure.detail = "rank 0 closed its connections";
+    FailureBoard(std::shared_ptr<Store>(std::shared_ptr<Store>(), this), 1, 4).publish(failure);
+    return found;
+  }
+
+ private:
+  bool is_told_ = false;
+};
+
+TEST(FailureBoardCause, F2ARankThatReportedBeforeItsPeersDidIsNotTakenForSilent) {
+  const auto store = std::make_shared<LateReports>();
+  Failure own;
+  own.code = Code::kTimeout;
+  own.reported_by = 2;
+  own.suspect = 3;
+  own.detail = "nothing came from rank 3 in time";
+  const Failure settled = FailureBoard(store, 2, 4).settle(own, milliseconds(5));
+  EXPECT_EQ(settled.rank, 3) << settled.to_string();  // which alone is silent
+}
+
 TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
   auto store = std::make_shared<HashStore>();
   ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());

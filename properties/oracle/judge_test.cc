@@ -430,6 +430,20 @@ TEST_F(JudgeTest, P3ABucketThatIsLaunchedLateIsSeen) {
   expect(Failing::kWrongBits, "overlap");
   EXPECT_NE(verdict().message.find("bucket 0 is ready with the hook of p1"), std::string::npos)
       << verdict().message;
+  // A communication hook with a backward of its own runs hooks of a checkpoint, too.
+  case_.program.options.hook = reference::Hook::kElsewhere;
+  case_.program.options.hook_backward = reference::HookBackward::kOwn;
+  expect(Failing::kWrongBits, "overlap");
+  reference::Program nested = case_.program;
+  for (reference::Step& each : nested.steps)
+    for (reference::RankPass& pass : each.variants)
+      pass.forwards[0].nodes[0].kind = reference::Node::Kind::kCheckpoint;
+  std::swap(case_.program, nested);
+  EXPECT_NE(verdict().oracle, "overlap");
+  EXPECT_GT(verdict().unspecified.of(Unspecified::kConcurrentHooks), 0u);
+  std::swap(case_.program, nested);
+  case_.program.options.hook = reference::Hook::kNone;
+  case_.program.options.hook_backward = reference::HookBackward::kNone;
   case_.program.options.launch = reference::Launch::kAfterBackward;  // P14
   EXPECT_NE(verdict().oracle, "overlap");
 }

@@ -110,6 +110,23 @@ bool has_one_worker(const reference::Program& program) {
                      [&](const auto& each) { return each.device == program.parameters[0].device; });
 }
 
+// A communication hook that runs a backward of its own runs it on the thread that it was called on.
+// That thread takes whatever is ready for it and is as deep: of a checkpoint's nested backward, the
+// hooks of parameters. They end before the communication hook launches its bucket.
+bool runs_hooks_in_hook(const reference::Program& program, std::size_t rank, std::uint32_t step) {
+  if (program.options.hook != reference::Hook::kElsewhere ||
+      program.options.hook_backward != reference::HookBackward::kOwn)
+    return false;
+  const auto& variants = program.steps[step].variants;
+  const reference::RankPass& pass = variants[rank % variants.size()];
+  if (pass.recompute != reference::Recompute::kNone) return true;
+  return std::any_of(pass.forwards.begin(), pass.forwards.end(), [](const auto& forward) {
+    return std::any_of(forward.nodes.begin(), forward.nodes.end(), [](const auto& node) {
+      return node.kind == reference::Node::Kind::kCheckpoint;
+    });
+  });
+}
+
 }  // namespace
 
 Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
@@ -132,7 +149,7 @@ Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       const reference::ExpectedStep& expected = expectation.steps[step.step];
       if (!step.status.ok() || step.hooks.empty() || !expected.ranks[rank].present) continue;
-      if (!has_one_worker(c.program)) {
+      if (!has_one_worker(c.program) || runs_hooks_in_hook(c.program, rank, step.step)) {
         counts.note(Unspecified::kConcurrentHooks);
         continue;
       }
