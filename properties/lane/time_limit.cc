@@ -16,6 +16,9 @@ constexpr milliseconds kTorchLimit = seconds(60);
 constexpr milliseconds kBusyMachine = seconds(10);
 // Until a busy machine has loaded a Python's torch, once for all cases of a process.
 constexpr milliseconds kPythonStart = seconds(125);
+// Until the ranks of all hosts have connected: half a minute, or five where somebody starts them by
+// hand (host_ranks.cc).
+constexpr milliseconds kHostsStart = seconds(305);
 constexpr milliseconds kLongestGloo = seconds(60);
 
 // The steps in which reducers with groups of their own may wait for each other until the timeout,
@@ -42,6 +45,7 @@ milliseconds gloo_limit(const Case& c) {
 milliseconds allowance(LaneKind lane, const Subject& subject) {
   if (lane == LaneKind::kSim) return milliseconds(0);
   if (lane == LaneKind::kNccl) return seconds(50);
+  if (lane == LaneKind::kHosts) return kHostsStart;
   if (subject.kind == Subject::Kind::kPython) return kPythonStart;
   return subject.has_own_group() ? seconds(30) : seconds(5);  // to load libtorch
 }

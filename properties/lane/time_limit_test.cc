@@ -24,6 +24,14 @@ TEST(TimeLimit, LeavesRoomForAPythonThatLoadsTorch) {
   EXPECT_EQ(answer_limit(LaneKind::kGloo, subject, Case()), seconds(155));
 }
 
+// A host that never connects is no deadlock of the case.
+TEST(TimeLimit, LeavesRoomForHostsThatConnectLateOrNever) {
+  Case c;
+  c.timeout_ms = 1500;
+  EXPECT_EQ(run_limit(LaneKind::kHosts, Subject(), c), seconds(13));
+  EXPECT_GT(answer_limit(LaneKind::kHosts, Subject(), c), seconds(300));
+}
+
 TEST(TimeLimit, OfACaseThatRunsTwiceIsTwiceAsLong) {
   Case c;
   c.switched.option = static_cast<SwitchedOption>(1);
