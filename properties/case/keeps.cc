@@ -10,7 +10,6 @@
 namespace lockstep::properties::keeps {
 namespace {
 
-using reference::DType;
 using reference::Hook;
 using reference::HookResult;
 using reference::Join;
