@@ -1,7 +1,7 @@
 """Gradients are views. A pass reaches q and not p, so that it cannot end, and the user gives it up by another process
-group (_update_process_group), the way back after a failure. The gradient of q was halved when its bucket was ready, and
-stays so: with the next pass added to it, the mean of 20 and 40 is 22.5. Without views it is 30. Expected: a pass that is
-given up leaves whole gradients. A version without the call has nothing to show."""
+group (_update_process_group), the way back after a failure. The gradient of q was halved when its bucket was ready,
+and stays so: with the next pass added to it, the mean of 20 and 40 is 22.5. Without views it is 30. Expected: a pass
+that is given up leaves whole gradients. A version without the call has nothing to show."""
 
 from ranks import DistributedDataParallel, dist, each, grad_of, model_of, run, verdict
 
