@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -9,9 +10,10 @@
 #include "properties/cli/numbers.h"
 
 namespace lockstep::properties {
-
 namespace {
+
 constexpr double kMaxSeconds = 31'536'000;  // a year
+
 }  // namespace
 
 CLI::Option* add_whole(CLI::App& command, const std::string& name, std::uint64_t& value,

@@ -2,9 +2,13 @@
 // the limits, with a line that names the option, the value and the limits.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace lockstep::properties {
 
