@@ -47,8 +47,8 @@ std::vector<int> count_suspicions(const Reports& reports, std::optional<Code> co
 // Finds the suspect when no rank has an error of its own (failure_board.h).
 Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, bool is_peer_lost) {
   const std::vector<int> votes = count_suspicions(reports);
-  // Of two silent ranks that are suspected equally often, the one whose connections closed is gone,
-  // as a rank that fails reports before it closes them; the other one may wait for a third.
+  // Two silent ranks may be suspected equally often. A rank that fails reports before it closes its
+  // connections, so one that closed them in silence is gone; the other one may wait for a third.
   const std::vector<int> closed = count_suspicions(reports, Code::kPeerLost);
   Silence silence;
   int most = 0;
@@ -159,6 +159,11 @@ const Failure* suspected_by_others(const Reports& reports) {
   return least;
 }
 
+// Whether a rank has lost a peer, and its group does not say which one, as of NCCL.
+bool is_loss_without_name(const Failure& report) {
+  return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;
+}
+
 // The rank, the suspect and the text name the same one.
 void blame_silent(Failure& failure, int silent) {
   const bool is_named = failure.suspect == silent;
@@ -237,6 +242,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     cause = end_of_suspicions(reports, least_progress(reports));
   else if (cause == nullptr && !silence.is_suspected)
     cause = suspected_by_others(reports);
+  // The peer that it has lost is the one that is silent.
+  if (cause != nullptr && silence.ranks == 1 && is_loss_without_name(*cause)) cause = nullptr;
   if (cause == nullptr) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
   } else {

@@ -329,6 +329,23 @@ TEST(FailureBoardCause, F2OfTwoSilentRanksTheOneWhoseConnectionsClosedIsNamed) {
   }
 }
 
+// Over NCCL. Rank 1 saw rank 2 close its connection to a communicator, which does not say whose it
+// was, and ended the group in which rank 0 waited.
+TEST(FailureBoardCause, F2WhoeverIsLostWithoutANameIsTheOneThatIsSilent) {
+  Failure aborted;
+  aborted.code = Code::kAborted;
+  aborted.rank = aborted.suspect = 1;
+  aborted.detail = "rank 1 aborted the group";
+  Failure lost;
+  lost.code = Code::kPeerLost;
+  lost.detail = "ncclRemoteError";
+  const auto store = std::make_shared<HashStore>();
+  FailureBoard(store, 1, 3).publish(lost);
+  const Failure settled = FailureBoard(store, 0, 3).settle(aborted, milliseconds(5));
+  EXPECT_EQ(settled.rank, 2) << settled.to_string();
+  EXPECT_EQ(settled.suspect, 2);
+}
+
 // A store in which rank 0 reports as soon as it has been found silent, and rank 1 only after that.
 class LateReports final : public HashStore {
  public:
