@@ -812,7 +812,6 @@ double bound_of(Unspecified reason) {
       return 8;
     case U::kCulpritOfJoin:
     case U::kNoCollective:
-    case U::kNobodySuspected:
       return 2;
     default:
       return 1;

@@ -1,10 +1,22 @@
 #include "properties/oracle/error_context.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "reference/model/engine.h"
 
 namespace lockstep::properties {
+namespace {
+
+// In the order in which they act: one in a reset comes before the step with which that goes on.
+std::vector<faults::Fault> in_order(std::vector<faults::Fault> faults) {
+  std::stable_sort(faults.begin(), faults.end(), [](const auto& one, const auto& other) {
+    return std::pair(one.step, !one.in_reset) < std::pair(other.step, !other.in_reset);
+  });
+  return faults;
+}
+
+}  // namespace
 
 bool is_of_user(const faults::Fault& fault) {
   return fault.kind == faults::Kind::kNodeThrows || fault.kind == faults::Kind::kHookFails;
@@ -15,7 +27,7 @@ ErrorContext::ErrorContext(const Case& c, const reference::Expectation& expectat
     : case_(c),
       expectation_(expectation),
       observation_(observation),
-      fatal_(fatal_faults(c, observation)),
+      fatal_(in_order(fatal_faults(c, observation))),
       broken_stores_(broken_stores(c, observation)) {}
 
 Among ErrorContext::local_calls(std::size_t rank, std::uint32_t step) const {

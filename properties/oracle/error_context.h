@@ -26,7 +26,7 @@ class ErrorContext {
   const Case& case_;
   const reference::Expectation& expectation_;
   const Observation& observation_;
-  const std::vector<faults::Fault> fatal_;
+  const std::vector<faults::Fault> fatal_;  // in the order in which they act
   const std::vector<faults::Fault> broken_stores_;
   std::size_t rank_ = 0;
 

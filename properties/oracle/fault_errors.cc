@@ -231,17 +231,20 @@ void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
 }
 
 // Returns why nobody can tell whom an error has to suspect; nothing where exactly one fault was
-// planned, it fired, and nothing else can fail. Two reducers are not judged (F7), because their
+// planned until then, it fired, and nothing else can fail. A fault of a reset that comes later
+// excuses nothing. Two reducers are not judged (F7), because their
 // groups need not end at the same rank.
 std::optional<Unspecified> FaultErrors::no_suspect(std::uint32_t step) const {
   if (!c_.has_one_reducer()) return Unspecified::kSeveralReducers;
   if (c_.program_fails()) return Unspecified::kFaultsAndErrors;
   if (fails_in_reset(step)) return Unspecified::kPeerLeft;
   const auto& plan = c_.case_.faults.faults;
-  const auto planned = std::count_if(plan.begin(), plan.end(), [](const faults::Fault& fault) {
-    return !faults::is_store_call(fault.kind);
-  });
-  if (planned != 1 || c_.fatal_.size() != 1) return Unspecified::kSeveralFaults;
+  const auto may_have_acted = [step](const faults::Fault& fault) {
+    return !faults::is_store_call(fault.kind) && (!fault.in_reset || fault.step <= step);
+  };
+  if (std::count_if(plan.begin(), plan.end(), may_have_acted) != 1 ||
+      std::count_if(c_.fatal_.begin(), c_.fatal_.end(), may_have_acted) != 1)
+    return Unspecified::kSeveralFaults;
   if (is_done_or_dead(step)) return Unspecified::kDoneOrDead;
   return std::nullopt;
 }
@@ -345,6 +348,8 @@ void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirement
   }
   if (is_nccl) {
     it.allow(Must::kSuspect, {.suspects = suspects, .open = open_anyway});
+    // A rank whose call of NCCL failed says so, and its peers name it as the cause.
+    it.allow(Must::kSuspect, {.causes = suspects, .suspects = kNobody, .open = open_anyway});
     return;
   }
   it.allow(Must::kSuspect, {.causes = kNobody, .suspects = suspects, .open = open_anyway});
