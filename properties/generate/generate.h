@@ -52,8 +52,8 @@ struct GenerateOptions {
   std::optional<reference::Transport> transport;
   // In the simulator: the policy of every schedule. Without a value, cases draw a policy.
   std::optional<Schedule::Policy> policy;
-  // Whether forwards and backward calls interleave in every program that can have it, and not in
-  // some alone (interleave.h).
+  // True: forwards and backward calls interleave in every program that can have it. False: in some
+  // programs, as the generator draws (interleave.h).
   bool is_interleaved = false;
   Faults faults = Faults::kSwarm;
   // Whether the ranks are on machines of their own, so that faults of the network can be drawn, and

@@ -82,7 +82,8 @@ class RankEnvironment {
   // Called for each request for memory of tensors on the host. Returns whether it is refused, as
   // the fault plan says.
   virtual bool refuses_memory() { return false; }
-  // Whether peers can read whatever this rank and they write to their store.
+  // Returns whether the store of the group keeps all that its ranks write, and gives it to each of
+  // them: no fault of the store or of memory is planned.
   virtual bool keeps_records() const { return false; }
   // Whether the fault plan has ended this rank's process. If so, the training loop returns.
   virtual bool exited() const = 0;

@@ -33,7 +33,7 @@ class TorchRanks final : public lockstep::properties::RankProgram {
       {TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH});
 };
 
-// What a test of the oracles asks for.
+// Returns the bug that the environment asks for; only tests of the oracles do.
 Planted planted() {
   const char* const asked = std::getenv("LOCKSTEP_TORCH_PLANTED");
   const std::string name = asked == nullptr ? "" : asked;

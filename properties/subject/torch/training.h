@@ -14,7 +14,7 @@ namespace lockstep::torch_subject {
 // Must be called once, before anything else.
 void prepare_process();
 
-// What a test can plant, so that the oracles must find it:
+// Bugs that a test can plant in the subject, to see whether the oracles find them:
 //   kSwallowedErrors  calls that fail are reported as if they had succeeded
 //   kSkippedEndings   where the user would end a pass by hand, nothing is called
 enum class Planted : std::uint8_t { kNothing, kSwallowedErrors, kSkippedEndings };
