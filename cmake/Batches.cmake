@@ -1,6 +1,6 @@
-# The libraries of the program are compiled in batches: a batch includes up to 14 of the sources, which takes less than half the
-# time, as what they include is read, and what they make of templates is made, once. It is also what lets the four builds of
-# the reducer fit into a first `ci/fuzz`.
+# The libraries of the program, and the tests (up to 8 in a batch), are compiled in batches: a batch includes up to 14 of the
+# sources, which takes less than half the time, as what they include is read, and what they make of templates is made, once. It
+# is also what lets the four builds of the reducer fit into a first `ci/fuzz`.
 #
 #   lockstep_library(NAME FILE...)             a static library of these files, in batches
 #   lockstep_batches(OUT NAME FOLDER FILE...)  the sources to give to a target in place of the files, which are below FOLDER, the
@@ -15,7 +15,8 @@ option(LOCKSTEP_BATCHES "Compile the libraries of the program in batches of sour
 set(LOCKSTEP_BATCH_SIZE 14)
 
 function(lockstep_batches out name folder)
-  if(NOT LOCKSTEP_BATCHES)
+  list(LENGTH ARGN count)
+  if(NOT LOCKSTEP_BATCHES OR count EQUAL 1)
     set(${out} ${ARGN} PARENT_SCOPE)
     return()
   endif()
@@ -77,4 +78,5 @@ lockstep_alone(reducer/comm/roster.cc properties/lane/roster_check.cc properties
                reducer/device/host/host_device.cc reducer/device/cuda/cuda_error.cc
                reducer/bucket/layout.cc reducer/comm/gloo/mesh_connect.cc faults/sim/nccl/ring.cc
                properties/generate/generate.cc properties/oracle/gradients.cc
-               properties/report/python_script.cc)
+               properties/report/python_script.cc properties/subject/torch/model/finalization_test.cc
+               properties/subject/torch/model/hook_model_test.cc)

@@ -20,8 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kRanks = 3;
-constexpr int kFaulty = 1;
+constexpr int kSweptRanks = 3;
+constexpr int kSweptRank = 1;
 constexpr int kSteps = 3;  // The buckets are rebuilt within these steps, too.
 constexpr int kParameters = 4;
 
@@ -324,12 +324,12 @@ void expect_cause(const Status& status, const Rank& rank, int number, Place plac
   const Failure& failure = status.failure();
   EXPECT_EQ(failure.code, is_collective(place) ? Code::kTransport : Code::kUserFailure)
       << status.to_string();
-  EXPECT_EQ(failure.rank, kFaulty) << status.to_string();
+  EXPECT_EQ(failure.rank, kSweptRank) << status.to_string();
   EXPECT_EQ(failure.reported_by, number);
   EXPECT_TRUE(failure.definite);
   EXPECT_EQ(failure.pass, step) << status.to_string();
   EXPECT_NE(failure.detail.find("the fuse has blown"), std::string::npos) << status.to_string();
-  const bool has_collective = number != kFaulty || is_collective(place);
+  const bool has_collective = number != kSweptRank || is_collective(place);
   EXPECT_TRUE(!has_collective || !failure.collective.empty()) << status.to_string();
   EXPECT_EQ(failure.sequence >= 0, !failure.collective.empty()) << status.to_string();
   // The failure concerns one parameter, not a bucket.
@@ -342,7 +342,7 @@ void expect_cause(const Status& status, const Rank& rank, int number, Place plac
   }
   const std::string own = "rank " + std::to_string(number) + " saw: ";
   const bool is_told = !failure.later.empty() && failure.later[0].starts_with(own);
-  EXPECT_EQ(is_told, number != kFaulty) << status.to_string();
+  EXPECT_EQ(is_told, number != kSweptRank) << status.to_string();
 }
 
 // The faulty rank has no reducer. The others hear of the cause if it was the failure of a
@@ -350,13 +350,13 @@ void expect_cause(const Status& status, const Rank& rank, int number, Place plac
 void expect_lost(const Status& status, bool is_reported) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.code(), is_reported ? Code::kTransport : Code::kPeerLost) << status.to_string();
-  EXPECT_EQ(status.failure().rank, kFaulty) << status.to_string();
+  EXPECT_EQ(status.failure().rank, kSweptRank) << status.to_string();
 }
 
 // All three ranks train until one fails at the k-th visit of the place; then all continue in new
 // groups. Returns false if there was no failure.
 bool run(const Setting& setting, Place place, int k, int survivors) {
-  const auto first = local_memberships(kRanks);
+  const auto first = local_memberships(kSweptRanks);
   const auto later = local_memberships(survivors);
   Fuse fuse(k);
   Fuse never(1 << 30);
@@ -364,19 +364,19 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
   std::atomic<int> failed_step{kNone};
   // True if the faulty rank has no reducer, and others may have one.
   std::atomic<bool> is_lone{false};
-  std::barrier all_have_trained(kRanks);
+  std::barrier all_have_trained(kSweptRanks);
   ReducerOptions options = options_of(setting);
   if (place == Place::kCollectiveEnd && k == 0)
     options.failure_grace = milliseconds(50);  // Nobody reports that the agreement failed.
-  on_ranks(kRanks, [&](int r) {
-    Rank rank(r, setting, place, r == kFaulty ? fuse : never);
+  on_ranks(kSweptRanks, [&](int r) {
+    Rank rank(r, setting, place, r == kSweptRank ? fuse : never);
     ReducerOptions own = options;
     // Each rank needs its own.
     if (setting.with == With::kPowerSgd) own.hook = make_power_sgd_hook({1, 1});
     const Status made = rank.create(first[static_cast<std::size_t>(r)], std::move(own));
     if (!made.ok()) {  // The agreement failed, so there is no reducer that could be reset.
       EXPECT_TRUE(is_collective(place)) << made.to_string();
-      if (r == kFaulty) is_lone = true;
+      if (r == kSweptRank) is_lone = true;
       first[static_cast<std::size_t>(r)].group->abort(made);
       return all_have_trained.arrive_and_drop();
     }
@@ -388,10 +388,10 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
       if (status.ok()) rank.expect_exact({0, 1, 2});
     }
     if (!status.ok()) {
-      if (r == kFaulty) failed_step = step - 1;
+      if (r == kSweptRank) failed_step = step - 1;
       const bool is_launched = rank.parallel().reducer().launched_in_pass() > 0;
       EXPECT_EQ(!rank.parallel().poisoned().ok(),
-                r != kFaulty || is_collective(place) || is_launched)
+                r != kSweptRank || is_collective(place) || is_launched)
           << status.to_string();
       if (rank.parallel().poisoned().ok())
         rank.parallel().abort(status);  // Peers would not notice anything otherwise (P12).
@@ -403,26 +403,26 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
     if (!status.ok()) expect_cause(status, rank, r, place, failed_step);
     // In the last step the others may have all sums before the faulty rank fails with its own work
     // on them.
-    EXPECT_TRUE(r != kFaulty || !status.ok());
+    EXPECT_TRUE(r != kSweptRank || !status.ok());
     EXPECT_TRUE(!status.ok() || place == Place::kHookFinish || place == Place::kCollectiveEnd);
-    const int new_rank = survivors == kRanks || r < kFaulty ? r : r - 1;
-    if (survivors < kRanks && r == kFaulty) return;
+    const int new_rank = survivors == kSweptRanks || r < kSweptRank ? r : r - 1;
+    if (survivors < kSweptRanks && r == kSweptRank) return;
     const Status reset = rank.parallel().reset(later[static_cast<std::size_t>(new_rank)]);
     ASSERT_TRUE(reset.ok()) << reset.to_string();
     for (int again = 0; again < kSteps; ++again) {
       const Status trained = rank.step();
       ASSERT_TRUE(trained.ok()) << trained.to_string();
-      rank.expect_exact(survivors == kRanks ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 2});
+      rank.expect_exact(survivors == kSweptRanks ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 2});
     }
   });
-  EXPECT_TRUE(constructed == 0 || constructed == kRanks || is_collective(place));
+  EXPECT_TRUE(constructed == 0 || constructed == kSweptRanks || is_collective(place));
   return fuse.burnt();
 }
 
 // Returns the number of places; each is tried with the same and with fewer ranks afterwards.
 int sweep(const Setting& setting, Place place) {
   int k = 0;
-  for (const int survivors : {kRanks, kRanks - 1}) {
+  for (const int survivors : {kSweptRanks, kSweptRanks - 1}) {
     for (k = 0; k < 1000; ++k) {
       SCOPED_TRACE(std::string(setting.name) + ", visit " + std::to_string(k) + ", then " +
                    std::to_string(survivors) + " ranks");

@@ -12,16 +12,16 @@ using Ranks = std::vector<int>;
 using Doing = FlightRecord::Doing;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-constexpr int kRanks = 3;
+constexpr int kDiagnosedRanks = 3;
 
 // Each rank makes a good step and then `second`, with p and q in a bucket each, q's the first.
 // Returns the flight records that the ranks then have.
 std::vector<FlightRecord> flight_records_after(const std::function<void(TestRank&, int)>& second,
                                                bool dynamic = false,
                                                platform::Duration timeout = seconds(20)) {
-  const auto memberships = local_memberships(kRanks, timeout);
-  std::vector<FlightRecord> records(kRanks);
-  on_ranks(kRanks, [&](int r) {
+  const auto memberships = local_memberships(kDiagnosedRanks, timeout);
+  std::vector<FlightRecord> records(kDiagnosedRanks);
+  on_ranks(kDiagnosedRanks, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
     TestRank rank;
     rank.add("p");
@@ -108,8 +108,8 @@ TEST(ReducerDiagnosis, P8ARankThatHasNotCalledBackwardIsTheOddOne) {
 }
 
 TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndADeadRankIsSilent) {
-  const auto memberships = local_memberships(kRanks);
-  on_ranks(kRanks, [&](int r) {
+  const auto memberships = local_memberships(kDiagnosedRanks);
+  on_ranks(kDiagnosedRanks, [&](int r) {
     TestRank rank;
     const auto p = rank.add("p");
     ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], quick_options(false)).ok());
@@ -125,9 +125,9 @@ TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndADeadRankIsSilent) {
 }
 
 TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndAllSayTheSame) {
-  const auto memberships = local_memberships(kRanks);
-  std::vector<Ranks> odd(kRanks);
-  on_ranks(kRanks, [&](int r) {
+  const auto memberships = local_memberships(kDiagnosedRanks);
+  std::vector<Ranks> odd(kDiagnosedRanks);
+  on_ranks(kDiagnosedRanks, [&](int r) {
     TestRank rank;
     const auto p = rank.add("p");
     const auto q = rank.add("q");
@@ -146,9 +146,9 @@ TEST(ReducerDiagnosis, T1SurvivorsJoinWhatTheStoreHasAndAllSayTheSame) {
 // A flight record in the store stays as it is: one from before the failure that matters would
 // describe this rank as far behind.
 TEST(ReducerDiagnosis, T1WhoAskedBeforeTheReducerWasPoisonedDoesNotSeemToBeBehind) {
-  const auto memberships = local_memberships(kRanks);
-  std::vector<Ranks> odd(kRanks);
-  on_ranks(kRanks, [&](int r) {
+  const auto memberships = local_memberships(kDiagnosedRanks);
+  std::vector<Ranks> odd(kDiagnosedRanks);
+  on_ranks(kDiagnosedRanks, [&](int r) {
     TestRank rank;
     const auto p = rank.add("p");
     const auto q = rank.add("q");

@@ -10,10 +10,10 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kJoiningRanks = 3;
 
 // What one rank saw.
-struct Seen {
+struct SeenInJoin {
   std::vector<double> sums;  // The gradient of p after each of its own steps.
   Status training;           // The status of the first step that failed.
   Status joined;             // The status of end_join().
@@ -57,8 +57,8 @@ std::optional<double> first_of(const Parameter& parameter) {
 }
 
 // Rank r trains with gradients r + 1; after each synced pass its value of p is one higher.
-Seen run_rank(const Plan& plan, Membership membership, int r) {
-  Seen seen;
+SeenInJoin run_rank(const Plan& plan, Membership membership, int r) {
+  SeenInJoin seen;
   TestRank rank;
   const Ref<Parameter> p = rank.add("p");
   const Ref<Parameter> q = rank.add("q");
@@ -107,18 +107,18 @@ Seen run_rank(const Plan& plan, Membership membership, int r) {
   return seen;
 }
 
-std::vector<Seen> run_ranks(const Plan& plan) {
-  const std::vector<Membership> memberships = local_memberships(kRanks);
-  std::vector<Seen> seen(kRanks);
-  on_ranks(kRanks, [&](int r) {
+std::vector<SeenInJoin> run_ranks(const Plan& plan) {
+  const std::vector<Membership> memberships = local_memberships(kJoiningRanks);
+  std::vector<SeenInJoin> seen(kJoiningRanks);
+  on_ranks(kJoiningRanks, [&](int r) {
     const auto number = static_cast<std::size_t>(r);
     seen[number] = run_rank(plan, memberships[number], r);
   });
   return seen;
 }
 
-void expect_ended_well(const std::vector<Seen>& seen) {
-  for (const Seen& rank : seen) {
+void expect_ended_well(const std::vector<SeenInJoin>& seen) {
+  for (const SeenInJoin& rank : seen) {
     EXPECT_TRUE(rank.training.ok()) << rank.training.to_string();
     EXPECT_TRUE(rank.joined.ok()) << rank.joined.to_string();
   }
@@ -131,7 +131,7 @@ double rounded_mean(double sum, int ranks) {
 TEST(ReducerJoin, S2ARankOutOfInputsContributesZerosAndTheMeanIsOverAllRanks) {
   Plan plan;
   plan.inputs = {3, 1, 3};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
   const double all =
       rounded(DType::kFloat32, rounded(DType::kFloat32, rounded_mean(1, 3) + rounded_mean(2, 3)) +
@@ -146,7 +146,7 @@ TEST(ReducerJoin, S2TheMeanCanBeOverThoseThatTrain) {
   Plan plan;
   plan.join.divide_by_active = true;
   plan.inputs = {1, 2, 3};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
   EXPECT_EQ(seen[2].sums[1], 2.5);
   EXPECT_EQ(seen[2].sums[2], 3);
@@ -157,7 +157,7 @@ TEST(ReducerJoin, S2AHookIsToldOfTheDivisorAndRunsOnARankWithoutInputs) {
   plan.has_hook = true;
   plan.join.divide_by_active = true;
   plan.inputs = {0, 2, 2};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
   EXPECT_EQ(seen[1].sums, (Values{2.5, 2.5}));
 }
@@ -165,9 +165,9 @@ TEST(ReducerJoin, S2AHookIsToldOfTheDivisorAndRunsOnARankWithoutInputs) {
 TEST(ReducerJoin, S2EndsWithWhatTheRanksHaveThatTrainedLast) {
   Plan plan;
   plan.inputs = {0, 1, 3};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
-  for (const Seen& rank : seen) {
+  for (const SeenInJoin& rank : seen) {
     EXPECT_EQ(rank.value, 3);
     EXPECT_EQ(rank.buffer, 3);
   }
@@ -177,18 +177,18 @@ TEST(ReducerJoin, S2EndsWithWhatTheRanksHaveThatTrainedLast) {
 TEST(ReducerJoin, S2BuffersComeFromTheLowestRankThatTrains) {
   Plan plan;
   plan.inputs = {1, 6, 4};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
-  for (const Seen& rank : seen) EXPECT_EQ(rank.buffer, 6);
+  for (const SeenInJoin& rank : seen) EXPECT_EQ(rank.buffer, 6);
 }
 
 TEST(ReducerJoin, S2NobodyHasInputs) {
   Plan plan;
   plan.options.rebuild_buckets = true;
   plan.inputs = {0, 0, 0};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
-  for (const Seen& rank : seen) {
+  for (const SeenInJoin& rank : seen) {
     EXPECT_EQ(rank.buffer, 0);  // It is that of rank 0.
     EXPECT_EQ(rank.of_q, std::vector<std::optional<double>>{std::nullopt});
     EXPECT_TRUE(rank.rebuilt_order.empty());
@@ -200,14 +200,14 @@ TEST(ReducerJoin, S2LocalPassesAreNotShadowed) {
   Plan plan;
   plan.is_local = true;
   plan.inputs = {4, 0, 4};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
   EXPECT_EQ(seen[0].sums[0], 1);
 }
 
 // With inputs {1, 3, 1} and skips_q no rank uses q from the second step on. Rank 1, which undefines
 // it, has no gradient then, and the others keep the one of the first step.
-void expect_unused_stays(const std::vector<Seen>& seen) {
+void expect_unused_stays(const std::vector<SeenInJoin>& seen) {
   expect_ended_well(seen);
   const double mean = rounded(DType::kFloat32, rounded_mean(1, 3) + rounded_mean(3, 3));
   for (const std::size_t r : {0u, 2u}) {
@@ -231,11 +231,11 @@ TEST(ReducerJoin, S2OfStaticModeEachRankCountsItsOwnFirstPass) {
   Plan plan;
   plan.options.static_graph = true;
   plan.join.divide_by_active = true;
-  std::vector<Status> first(kRanks);
-  std::vector<Status> second(kRanks);
-  std::vector<double> sums(kRanks);
-  const std::vector<Membership> memberships = local_memberships(kRanks);
-  on_ranks(kRanks, [&](int r) {
+  std::vector<Status> first(kJoiningRanks);
+  std::vector<Status> second(kJoiningRanks);
+  std::vector<double> sums(kJoiningRanks);
+  const std::vector<Membership> memberships = local_memberships(kJoiningRanks);
+  on_ranks(kJoiningRanks, [&](int r) {
     const auto number = static_cast<std::size_t>(r);
     TestRank rank;
     const Ref<Parameter> p = rank.add("p");
@@ -262,18 +262,18 @@ TEST(ReducerJoin, S2APassThatARankShadowedIsNotTheOneThatBucketsFollow) {
   Plan plan;
   plan.options.rebuild_buckets = true;
   plan.inputs = {0, 3, 3};
-  const std::vector<Seen> seen = run_ranks(plan);
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
   expect_ended_well(seen);
-  for (const Seen& rank : seen) {
+  for (const SeenInJoin& rank : seen) {
     EXPECT_TRUE(rank.layout == seen[0].layout);
     EXPECT_TRUE(rank.rebuilt_order.empty());
   }
   // Now rank 0 has an order, and is out of inputs when the others follow it.
   plan.inputs = {1, 3, 3};
-  const std::vector<Seen> followed = run_ranks(plan);
+  const std::vector<SeenInJoin> followed = run_ranks(plan);
   expect_ended_well(followed);
   const std::vector<std::size_t> order(followed[0].hooks.begin(), followed[0].hooks.begin() + 2);
-  for (const Seen& rank : followed) {
+  for (const SeenInJoin& rank : followed) {
     EXPECT_TRUE(rank.layout == followed[0].layout);
     EXPECT_EQ(rank.rebuilt_order, order);
   }
@@ -292,9 +292,9 @@ TEST(ReducerJoin, S2EarlyTerminationIsRaisedOnAllRanksAndNamesThem) {
   Plan plan;
   plan.join.throw_on_early_termination = true;
   plan.inputs = {3, 1, 3};
-  const std::vector<Seen> seen = run_ranks(plan);
-  for (int r = 0; r < kRanks; ++r) {
-    const Seen& rank = seen[static_cast<std::size_t>(r)];
+  const std::vector<SeenInJoin> seen = run_ranks(plan);
+  for (int r = 0; r < kJoiningRanks; ++r) {
+    const SeenInJoin& rank = seen[static_cast<std::size_t>(r)];
     const Status& status = r == 1 ? rank.joined : rank.training;
     ASSERT_EQ(status.code(), Code::kUnevenInputs) << status.to_string();
     EXPECT_EQ(status.failure().rank, 1);

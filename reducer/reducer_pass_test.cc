@@ -185,7 +185,7 @@ TEST_F(ReducerPass, P2UnusedParametersAreMarkedAtTheFirstHookOfThePass) {
 }
 
 // Records the order of hooks.
-class OrderHook final : public GradientHook {
+class BucketOrderHook final : public GradientHook {
  public:
   Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
     order.push_back(index);
@@ -210,7 +210,7 @@ TEST(ReducerPassOrder, P3EveryBucketOnceAscendingWhateverOrderGradientsArriveIn)
       edges.push_back({rank.add("p" + std::to_string(k), spec), 0});
     }
     ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
-    OrderHook hook;
+    BucketOrderHook hook;
     for (std::size_t k = 0; k < kParameters; ++k)
       if (k != 2) rank.parameters[k]->add_hook(&hook, k);
     for (int pass = 0; pass < 4; ++pass) {

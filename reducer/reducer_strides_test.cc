@@ -9,7 +9,7 @@
 namespace lockstep::testing {
 namespace {
 
-constexpr int kRanks = 2;
+constexpr int kStridedRanks = 2;
 constexpr int kPasses = 3;
 constexpr std::int64_t kImages = 2;
 constexpr std::int64_t kChannels = 3;
@@ -54,14 +54,14 @@ Tensor gradient_for(TestRank& rank, const Shape& shape, int r, int pass) {
   return gradient;
 }
 
-struct Setting {
+struct StridesSetting {
   const char* name;
   bool views = false;
   bool replicas = false;
   std::shared_ptr<CommunicationHook> (*hook)() = nullptr;
 };
 
-const Setting kSettings[] = {
+const StridesSetting kStridesSettings[] = {
     {"copying"},
     {"views", true},
     {"replicas", false, true},
@@ -71,11 +71,11 @@ const Setting kSettings[] = {
 };
 
 // Returns the gradients of each rank after each pass. The gradient accumulates over two passes.
-std::vector<std::vector<Values>> trained(const Setting& setting, const Shape& parameter,
+std::vector<std::vector<Values>> trained(const StridesSetting& setting, const Shape& parameter,
                                          const Shape& arriving) {
-  const auto memberships = local_memberships(kRanks);
-  std::vector<std::vector<Values>> results(kRanks);
-  on_ranks(kRanks, [&](int r) {
+  const auto memberships = local_memberships(kStridedRanks);
+  std::vector<std::vector<Values>> results(kStridedRanks);
+  on_ranks(kStridedRanks, [&](int r) {
     const auto i = static_cast<std::size_t>(r);
     TestRank rank;
     rank.add("small");
@@ -106,7 +106,7 @@ std::vector<std::vector<Values>> trained(const Setting& setting, const Shape& pa
 
 TEST(ReducerStrides, B5ChannelsLastHasTheBitsOfRowMajor) {
   ASSERT_FALSE(channels_last().same_strides(row_major()));
-  for (const Setting& setting : kSettings) {
+  for (const StridesSetting& setting : kStridesSettings) {
     SCOPED_TRACE(setting.name);
     const auto expected = trained(setting, row_major(), row_major());
     ASSERT_EQ(expected[0].size(), std::size_t{kPasses});
@@ -122,9 +122,9 @@ TEST(ReducerStrides, B5ChannelsLastHasTheBitsOfRowMajor) {
 // that order here.
 TEST(ReducerStrides, S4PowerSgdFollowsTheMemory) {
   const auto results_of = [](const Shape& shape) {
-    const auto memberships = local_memberships(kRanks);
-    std::vector<std::vector<Values>> results(kRanks);
-    on_ranks(kRanks, [&](int r) {
+    const auto memberships = local_memberships(kStridedRanks);
+    std::vector<std::vector<Values>> results(kStridedRanks);
+    on_ranks(kStridedRanks, [&](int r) {
       const auto i = static_cast<std::size_t>(r);
       TestRank rank;
       const Ref<Parameter> p = rank.add("p", {DType::kFloat32, shape});
@@ -164,8 +164,8 @@ TEST(ReducerStrides, B5HolesAndExpandedParametersAreRefusedByNameOnEveryRank) {
   for (const Shape& shape : {holes, expanded}) {
     for (const Odd& kind :
          {Odd{DType::kFloat32, false}, Odd{DType::kFloat16, false}, Odd{DType::kFloat32, true}}) {
-      const auto memberships = local_memberships(kRanks);
-      on_ranks(kRanks, [&](int r) {
+      const auto memberships = local_memberships(kStridedRanks);
+      on_ranks(kStridedRanks, [&](int r) {
         const Membership& membership = memberships[static_cast<std::size_t>(r)];
         TestRank rank;
         const auto single = rank.add("single");

@@ -12,7 +12,7 @@
 namespace lockstep::reference {
 namespace {
 
-constexpr DType kAll[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16};
+constexpr DType kAllOfValues[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16};
 
 // With more than these, two ranks may get the same value.
 constexpr std::uint32_t kFewRanks = 8;
@@ -39,7 +39,7 @@ double value(const Program& program, const Parameter& parameter, std::uint32_t r
 
 TEST(Values, EightRanksNeverHaveTheSameElement) {
   for (const Values values : {Values::kExact, Values::kGeneral, Values::kLargest}) {
-    for (const DType dtype : kAll) {
+    for (const DType dtype : kAllOfValues) {
       const Program program = program_of(values);
       for (std::uint64_t element = 0; element < 5000; ++element) {
         std::set<double> seen;
@@ -53,7 +53,7 @@ TEST(Values, EightRanksNeverHaveTheSameElement) {
 }
 
 TEST(Values, ExactOnesAreSmallMultiplesOfTheWorldAndAllOccur) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllOfValues) {
     for (std::uint32_t world = 1; world <= kFewRanks; ++world) {
       const Program program = program_of(Values::kExact, world);
       std::set<double> seen;
@@ -73,7 +73,7 @@ TEST(Values, ExactOnesAreSmallMultiplesOfTheWorldAndAllOccur) {
 // Sums of up to 15 times the largest magnitude lose nothing when they are scaled by the world they
 // were made for. 1/7 as a float is the exception: there the product is one step off for some.
 TEST(Values, ExactOnesScaleWithoutRoundingButForFloatsOfSevenRanks) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllOfValues) {
     for (std::uint32_t world = 1; world <= kFewRanks; ++world) {
       int rounded = 0;
       for (int sum = 0; sum <= 120; ++sum) {
@@ -87,7 +87,7 @@ TEST(Values, ExactOnesScaleWithoutRoundingButForFloatsOfSevenRanks) {
 }
 
 TEST(Values, GeneralOnesUseTheWholeMantissaWithinTheirRange) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllOfValues) {
     const Program program = program_of(Values::kGeneral);
     std::uint64_t ones = 0;
     std::uint64_t zeros = 0;
@@ -110,7 +110,7 @@ TEST(Values, GeneralOnesUseTheWholeMantissaWithinTheirRange) {
 }
 
 TEST(Values, SpecialOnesHaveEveryKindInEveryType) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllOfValues) {
     const Format format = format_of(dtype);
     const Program program = program_of(Values::kSpecial);
     int nan = 0, infinite = 0, plus_zero = 0, minus_zero = 0, subnormal = 0, largest = 0, plain = 0;
@@ -138,7 +138,7 @@ TEST(Values, SpecialOnesHaveEveryKindInEveryType) {
 }
 
 TEST(Values, LargestOnesAreFiniteAndWithinAFactorOfFourOfTheLargest) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAllOfValues) {
     const Format format = format_of(dtype);
     for (const std::uint32_t headroom : {0U, 3U, kMaxHeadroom}) {
       Program program = program_of(Values::kLargest);
@@ -180,7 +180,7 @@ TEST(Values, EveryElementIsAValueOfItsDtype) {
   for (const Values values :
        {Values::kExact, Values::kGeneral, Values::kSpecial, Values::kLargest}) {
     const Program program = program_of(values);
-    for (const DType dtype : kAll) {
+    for (const DType dtype : kAllOfValues) {
       const Parameter parameter = parameter_of(dtype);
       const UseValues constant(program, parameter, 2, 1, 2);
       for (std::uint64_t e = 0; e < 500; ++e) {

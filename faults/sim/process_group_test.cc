@@ -20,7 +20,7 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-std::uint64_t fired(const Job& job, Kind kind) {
+std::uint64_t fired_in(const Job& job, Kind kind) {
   return job.injector.fired().counts[static_cast<std::size_t>(kind)];
 }
 
@@ -373,7 +373,7 @@ TEST(SimFaults, ADelayedMessageDelaysTheCollectiveAndChangesNothing) {
     Job job(4);
     job.plan.faults = {{Kind::kMessageDelay, 2, 0, site, 500}};
     EXPECT_EQ(job.run_all_reduces(1).end, End::kFinished);
-    EXPECT_EQ(fired(job, Kind::kMessageDelay), 1U);
+    EXPECT_EQ(fired_in(job, Kind::kMessageDelay), 1U);
     Duration last(0);
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
       EXPECT_TRUE(job.last(rank).ok());
@@ -390,7 +390,7 @@ TEST(SimFaults, AStalledMessageEndsInTimeoutsThatBeginWithItsReceiver) {
     job.options.timeout = 1ms;
     job.plan.faults = {{Kind::kMessageStall, 2, 0, site, 0}};
     EXPECT_EQ(job.run_all_reduces(2).end, End::kFinished);
-    EXPECT_EQ(fired(job, Kind::kMessageStall), 1U);
+    EXPECT_EQ(fired_in(job, Kind::kMessageStall), 1U);
     EXPECT_TRUE(job.injector.silenced(2));
     // Time stood still, so all deadlines are one moment, and whoever comes second may find the link
     // closed instead.
@@ -409,7 +409,7 @@ TEST(SimFaults, ADelayedOperationIsLateAndRight) {
   Job job(4);
   job.plan.faults = {{Kind::kOperationDelay, 1, 0, 1, 700}};
   EXPECT_EQ(job.run_all_reduces(3).end, End::kFinished);
-  EXPECT_EQ(fired(job, Kind::kOperationDelay), 1U);
+  EXPECT_EQ(fired_in(job, Kind::kOperationDelay), 1U);
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(job.statuses[rank].size(), 3U);
     EXPECT_TRUE(job.result_is_right(rank));
@@ -460,7 +460,7 @@ TEST(SimFaults, AStalledOperationEndsInTimeoutsOnAllRanks) {
   job.options.timeout = 1ms;
   job.plan.faults = {{Kind::kOperationStall, 3, 0, 1, 0}};
   EXPECT_EQ(job.run_all_reduces(3).end, End::kFinished);
-  EXPECT_EQ(fired(job, Kind::kOperationStall), 1U);
+  EXPECT_EQ(fired_in(job, Kind::kOperationStall), 1U);
   EXPECT_TRUE(job.injector.silenced(3));
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(job.statuses[rank].size(), 2U);
@@ -484,7 +484,7 @@ TEST(SimFaults, AnOperationErrorIsDefiniteOnItsRankAndLosesItForTheOthers) {
     job.schedule.seed = seed;
     job.plan.faults = {{Kind::kOperationError, 2, 0, 1, 0}};
     EXPECT_EQ(job.run_all_reduces(3).end, End::kFinished);
-    EXPECT_EQ(fired(job, Kind::kOperationError), 1U);
+    EXPECT_EQ(fired_in(job, Kind::kOperationError), 1U);
     EXPECT_EQ(job.last(2).code(), Code::kTransport);
     EXPECT_TRUE(job.last(2).failure().definite);
     EXPECT_EQ(job.last(2).failure().rank, 2);
@@ -502,7 +502,7 @@ TEST(SimFaults, AResetLinkIsAnErrorAtBothEnds) {
     job.schedule.seed = site;
     job.plan.faults = {{Kind::kLinkReset, 2, 0, site, 0}};
     EXPECT_EQ(job.run_all_reduces(2).end, End::kFinished);
-    EXPECT_EQ(fired(job, Kind::kLinkReset), 1U);
+    EXPECT_EQ(fired_in(job, Kind::kLinkReset), 1U);
     EXPECT_EQ(job.last(2).code(), Code::kTransport);
     EXPECT_EQ(job.last(2).failure().suspect, 1);
     EXPECT_THAT(job.last(1).code(), AnyOf(Code::kTransport, Code::kPeerLost));
@@ -516,7 +516,7 @@ TEST(SimFaults, AnExitedRankFailsAtOnceAndItsPeersLoseIt) {
     job.schedule.seed = seed;
     job.plan.faults = {{Kind::kRankExit, 1, 0, 1, 0}};
     EXPECT_EQ(job.run_all_reduces(3).end, End::kFinished);
-    EXPECT_EQ(fired(job, Kind::kRankExit), 1U);
+    EXPECT_EQ(fired_in(job, Kind::kRankExit), 1U);
     EXPECT_TRUE(job.injector.exited(1));
     EXPECT_EQ(job.last(1).code(), Code::kAborted);
     EXPECT_EQ(job.last(1).failure().detail, "the process exited");
@@ -582,7 +582,7 @@ TEST(SimFaults, APausedRankIsLateAndRight) {
   Job job(4);
   job.plan.faults = {{Kind::kRankPause, 2, 0, 1, 900}};
   EXPECT_EQ(job.run_all_reduces(3).end, End::kFinished);
-  EXPECT_EQ(fired(job, Kind::kRankPause), 1U);
+  EXPECT_EQ(fired_in(job, Kind::kRankPause), 1U);
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(job.statuses[rank].size(), 3U);
     EXPECT_TRUE(job.result_is_right(rank));

@@ -18,7 +18,7 @@ namespace {
 using simulation::End;
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t kSchedules = 150;
+constexpr std::uint64_t kSchedulesOfThreads = 150;
 constexpr std::size_t kParameters = 4;
 constexpr float kGradient = 6;
 
@@ -92,7 +92,7 @@ simulation::FiberId beside(Job& job, std::uint32_t rank, Act act) {
 // or not, the reducer works again after a reset (F4).
 TEST(SecondThread, F5AnAbortInTheMiddleOfABackwardEndsItOnEveryRank) {
   std::set<bool> ended_well;
-  for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSchedulesOfThreads; ++seed) {
     Job job(3);
     job.schedule.seed = seed;
     job.latency = {std::chrono::microseconds(0), std::chrono::microseconds(20)};
@@ -126,7 +126,7 @@ TEST(SecondThread, F5AnAbortInTheMiddleOfABackwardEndsItOnEveryRank) {
 }
 
 TEST(SecondThread, F5AGroupThatASecondThreadDropsLivesAsLongAsItsReducer) {
-  for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSchedulesOfThreads; ++seed) {
     Job job(2);
     job.schedule.seed = seed;
     job.latency = {std::chrono::microseconds(0), std::chrono::microseconds(20)};
@@ -153,7 +153,7 @@ TEST(SecondThread, F5AGroupThatASecondThreadDropsLivesAsLongAsItsReducer) {
 // ranks differ that is a mismatch (F6); no thread ever has a sum that is not its own.
 TEST(SecondThread, F6CollectivesOfTwoThreadsAreRightOrAMismatch) {
   std::set<bool> all_right;
-  for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSchedulesOfThreads; ++seed) {
     constexpr std::size_t kEach = 3;
     Job job(3);
     job.schedule.seed = seed;

@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kProcesses = 4;
-constexpr int kSteps = 20;  // of a group that counts as one that trains
+constexpr int kTrainedSteps = 20;  // of a group that counts as one that trains
 
 int setting(const char* name, int otherwise) {
   const char* text = std::getenv(name);
@@ -56,7 +56,7 @@ class Soak : public TrainersTest {
 
   bool trains_in_group(int process, int size, int after) const {
     const Life& life = lives_[process];
-    return life.generation > after && life.size == size && life.of_generation >= kSteps;
+    return life.generation > after && life.size == size && life.of_generation >= kTrainedSteps;
   }
 
   template <class Predicate>
@@ -147,7 +147,7 @@ class Soak : public TrainersTest {
   std::int64_t keys_of_steps() {
     const std::int64_t keys = store_keys();
     const int steps = lives_[0].steps;
-    return wait([&] { return lives_[0].steps >= steps + kSteps; }) ? store_keys() - keys : -1;
+    return wait([&] { return lives_[0].steps >= steps + kTrainedSteps; }) ? store_keys() - keys : -1;
   }
   int wrong_steps() const {
     int wrong = 0;
@@ -196,7 +196,7 @@ TEST_F(Soak, AKilledProcessComesBackAndStepsLeaveNoKeys) {
 TEST_F(Soak, KeysThatStepsLeaveAndWrongGradientsAreSeen) {
   ASSERT_TRUE(wait_for_group(kNone, kNone)) << "the group never trained";
   lives_[2].leaves_keys = true;
-  EXPECT_GE(keys_of_steps(), kSteps / 2);
+  EXPECT_GE(keys_of_steps(), kTrainedSteps / 2);
   EXPECT_EQ(wrong_steps(), 0);
   lives_[1].contributes_wrongly = true;
   EXPECT_TRUE(wait([&] { return wrong_steps() >= kProcesses; })) << "nobody saw a wrong gradient";

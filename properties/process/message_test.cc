@@ -13,8 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSoon(100);
-constexpr milliseconds kLong(60'000);  // that no test waits for
+constexpr milliseconds kSoonRead(100);
+constexpr milliseconds kLongRead(60'000);  // that no test waits for
 
 class Message : public ::testing::Test {
  protected:
@@ -38,48 +38,48 @@ class Message : public ::testing::Test {
 
 TEST_F(Message, ComesAsItWasSent) {
   for (const std::string& sent : {std::string(), std::string("a"), std::string(50'000, '\0')}) {
-    ASSERT_TRUE(send_message(fds_[0], sent, kLong));
-    ASSERT_EQ(receive(kLong), Receive::kMessage);
+    ASSERT_TRUE(send_message(fds_[0], sent, kLongRead));
+    ASSERT_EQ(receive(kLongRead), Receive::kMessage);
     EXPECT_EQ(text_, sent);
   }
 }
 
 TEST_F(Message, ForeignBytesAreNone) {
   write_bytes("01234567");  // as long as a mark
-  EXPECT_EQ(receive(kLong), Receive::kForeign);
+  EXPECT_EQ(receive(kLongRead), Receive::kForeign);
   write_bytes("a line that some subject prints\n");
-  EXPECT_EQ(receive(kLong), Receive::kForeign);
+  EXPECT_EQ(receive(kLongRead), Receive::kForeign);
 }
 
 TEST_F(Message, FewForeignBytesEndAtTheLimit) {
   write_bytes("abc");
-  EXPECT_EQ(receive(kSoon), Receive::kTimeout);
+  EXPECT_EQ(receive(kSoonRead), Receive::kTimeout);
 }
 
 TEST_F(Message, OneThatBreaksOffEndsAtTheLimit) {
   std::array<int, 2> other{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other.data()), 0);
-  ASSERT_TRUE(send_message(other[0], "all of it", kLong));
+  ASSERT_TRUE(send_message(other[0], "all of it", kLongRead));
   std::array<char, 64> bytes{};
   const ssize_t got = ::read(other[1], bytes.data(), bytes.size());
   ASSERT_GT(got, 4);
   write_bytes(std::string(bytes.data(), static_cast<std::size_t>(got) - 4));
-  EXPECT_EQ(receive(kSoon), Receive::kTimeout);
+  EXPECT_EQ(receive(kSoonRead), Receive::kTimeout);
   ::close(other[0]);
   ::close(other[1]);
 }
 
-TEST_F(Message, NothingEndsAtTheLimit) { EXPECT_EQ(receive(kSoon), Receive::kTimeout); }
+TEST_F(Message, NothingEndsAtTheLimit) { EXPECT_EQ(receive(kSoonRead), Receive::kTimeout); }
 
 TEST_F(Message, AnEndThatIsGoneIsTold) {
   hang_up();
-  EXPECT_EQ(receive(kLong), Receive::kClosed);
-  EXPECT_FALSE(send_message(fds_[1], "to nobody", kLong));
+  EXPECT_EQ(receive(kLongRead), Receive::kClosed);
+  EXPECT_FALSE(send_message(fds_[1], "to nobody", kLongRead));
 }
 
 // As to a process that is stopped.
 TEST_F(Message, SendingToOneWhoDoesNotReadEndsAtTheLimit) {
-  EXPECT_FALSE(send_message(fds_[0], std::string(16 << 20, 'x'), kSoon));
+  EXPECT_FALSE(send_message(fds_[0], std::string(16 << 20, 'x'), kSoonRead));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 // Two ranks; rank 1 exits in step 1, so it has no events there.
-FailureReport example() {
+FailureReport example_failure() {
   FailureReport report;
   report.lane = "sim";
   report.subject = "reducer";
@@ -27,7 +27,7 @@ FailureReport example() {
 }
 
 TEST(CasePage, FirstDifferenceIsMarkedAndFaultsAreShaded) {
-  const Result<std::string> page = case_page(example());
+  const Result<std::string> page = case_page(example_failure());
   if (!page) GTEST_SKIP() << page.error().failure().detail;
   EXPECT_THAT(*page, HasSubstr("<td class=\" bad\">step 1; the first difference is here</td>"));
   EXPECT_THAT(*page, HasSubstr("<td class=\" shaded\">fault: rank_exit</td>"));
@@ -40,7 +40,7 @@ TEST(CasePage, FirstDifferenceIsMarkedAndFaultsAreShaded) {
 }
 
 TEST(CasePage, AWrongRankInTheMessageMarksNothing) {
-  FailureReport report = example();
+  FailureReport report = example_failure();
   report.outcome.verdict.message = "no place is named";
   const Result<std::string> page = case_page(report);
   if (!page) GTEST_SKIP() << page.error().failure().detail;
@@ -48,7 +48,7 @@ TEST(CasePage, AWrongRankInTheMessageMarksNothing) {
 }
 
 TEST(CasePage, ARunWithoutTimesHasNoTimeline) {
-  FailureReport report = example();
+  FailureReport report = example_failure();
   for (TraceEvent& event : report.outcome.events) event.end_us = event.begin_us;
   const Result<std::string> page = case_page(report);
   ASSERT_TRUE(page.has_value());
@@ -56,7 +56,7 @@ TEST(CasePage, ARunWithoutTimesHasNoTimeline) {
 }
 
 TEST(CasePage, APassingCaseSaysSo) {
-  FailureReport report = example();
+  FailureReport report = example_failure();
   report.outcome.verdict = {};
   report.outcome.events.clear();
   const Result<std::string> page = case_page(report);

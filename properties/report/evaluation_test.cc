@@ -13,7 +13,7 @@ BugTrial trial(const std::string& bug, std::uint64_t seed, std::uint64_t executi
 }
 
 // R01 is found in all of four trials, R02 in one.
-Evaluation example(std::uint64_t slower = 1) {
+Evaluation example_evaluation(std::uint64_t slower = 1) {
   Evaluation out;
   out.settings = {1000, "sim", "abc", "pos"};
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
@@ -30,7 +30,7 @@ std::string log_of(const Evaluation& evaluation) {
 }
 
 TEST(Evaluation, FiguresAreThoseOfTheTrials) {
-  const std::vector<BugFigures> bugs = figures_of(example());
+  const std::vector<BugFigures> bugs = figures_of(example_evaluation());
   ASSERT_EQ(bugs.size(), 2u);
   EXPECT_EQ(bugs[0].bug, "R01");
   EXPECT_EQ(bugs[0].found, 4u);
@@ -46,7 +46,7 @@ TEST(Evaluation, FiguresAreThoseOfTheTrials) {
 }
 
 TEST(Evaluation, ShrunkSizeIsTheMedianOfThoseThatAreKnown) {
-  Evaluation evaluation = example();
+  Evaluation evaluation = example_evaluation();
   EXPECT_EQ(figures_of(evaluation)[0].shrunk, std::nullopt);
   evaluation.trials[0].shrunk = 9;  // the trials of R01 have even numbers
   evaluation.trials[2].shrunk = 12;
@@ -57,7 +57,7 @@ TEST(Evaluation, ShrunkSizeIsTheMedianOfThoseThatAreKnown) {
 }
 
 TEST(Evaluation, LogIsReadAsItWasWritten) {
-  Evaluation evaluation = example();
+  Evaluation evaluation = example_evaluation();
   evaluation.trials[1].shrunk = 7;
   const std::string text = log_of(evaluation);
   std::size_t whole = 0;
@@ -68,7 +68,7 @@ TEST(Evaluation, LogIsReadAsItWasWritten) {
 }
 
 TEST(Evaluation, TornLastLineIsDropped) {
-  const std::string text = log_of(example());
+  const std::string text = log_of(example_evaluation());
   const std::string torn = text + R"({"bug": "R03", "se)";
   std::size_t whole = 0;
   const Result<Evaluation> read = evaluation_from_log(torn, whole);
@@ -93,7 +93,7 @@ TEST(Evaluation, OtherFilesAreRefusedWithTheLine) {
 }
 
 TEST(Evaluation, TableNamesTheBugsThatWereMissed) {
-  const std::string table = to_table(example());
+  const std::string table = to_table(example_evaluation());
   EXPECT_THAT(table, HasSubstr("R01  4 of 4      20    25"));
   EXPECT_THAT(table, HasSubstr("R02  1 of 4       -   875"));
   EXPECT_THAT(table, HasSubstr("the bug was found in 5 (62.5 %)"));
@@ -101,7 +101,7 @@ TEST(Evaluation, TableNamesTheBugsThatWereMissed) {
 }
 
 TEST(Evaluation, PageHasCurvesAndMarksWhatWasMissed) {
-  const Result<std::string> page = to_page(example());
+  const Result<std::string> page = to_page(example_evaluation());
   if (!page) {
     EXPECT_THAT(page.error().failure().detail, HasSubstr("libjs-chart.js"));
     return;
@@ -111,8 +111,8 @@ TEST(Evaluation, PageHasCurvesAndMarksWhatWasMissed) {
 }
 
 TEST(Evaluation, ComparisonTellsFasterFromSlowerAndFromTheSame) {
-  Evaluation many = example();
-  Evaluation slow = example();
+  Evaluation many = example_evaluation();
+  Evaluation slow = example_evaluation();
   many.trials.clear();
   slow.trials.clear();
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -131,13 +131,13 @@ TEST(Evaluation, ComparisonTellsFasterFromSlowerAndFromTheSame) {
 }
 
 TEST(Evaluation, WhatCannotBeComparedIsRefused) {
-  Evaluation other = example();
+  Evaluation other = example_evaluation();
   other.settings.cases = 5;
-  ASSERT_FALSE(compare(example(), other).has_value());
-  EXPECT_THAT(compare(example(), other).error().failure().detail, HasSubstr("--cases"));
-  Evaluation apart = example();
+  ASSERT_FALSE(compare(example_evaluation(), other).has_value());
+  EXPECT_THAT(compare(example_evaluation(), other).error().failure().detail, HasSubstr("--cases"));
+  Evaluation apart = example_evaluation();
   for (BugTrial& each : apart.trials) each.bug = "X" + each.bug;
-  EXPECT_FALSE(compare(example(), apart).has_value());
+  EXPECT_FALSE(compare(example_evaluation(), apart).has_value());
 }
 
 }  // namespace

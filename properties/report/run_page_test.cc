@@ -9,7 +9,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-RunReport example() {
+RunReport example_run() {
   RunReport report;
   report.lane = "sim";
   report.subject = "reducer";
@@ -26,7 +26,7 @@ RunReport example() {
 }
 
 TEST(RunPage, RareFeaturesComeFirstAndUnseenPairsAreShaded) {
-  const Result<std::string> page = run_page(example());
+  const Result<std::string> page = run_page(example_run());
   if (!page) GTEST_SKIP() << page.error().failure().detail;
   const std::size_t rare = page->find("rare</td>");
   ASSERT_NE(rare, std::string::npos);
@@ -37,7 +37,7 @@ TEST(RunPage, RareFeaturesComeFirstAndUnseenPairsAreShaded) {
 }
 
 TEST(RunPage, FailuresStandInIt) {
-  RunReport report = example();
+  RunReport report = example_run();
   report.failures.emplace_back();
   report.failures[0].outcome.verdict = {Failing::kWrongBits, "bits", "rank 0, step 2: <wrong>"};
   const Result<std::string> page = run_page(report);
@@ -49,13 +49,13 @@ TEST(RunPage, FailuresStandInIt) {
 
 TEST(StoppingRule, SaysWhatIsExcludedAndSinceWhenNothingWasNew) {
   // 3000 cases: 1 - 0.05^(1/3000) = 1/1001.9.
-  EXPECT_THAT(stopping_line(example()), HasSubstr("fails one of 1001 such cases or more"));
-  EXPECT_THAT(stopping_line(example()), HasSubstr("no new feature for 6 s and 1800 cases"));
-  EXPECT_THAT(summary(example()), HasSubstr(stopping_line(example())));
+  EXPECT_THAT(stopping_line(example_run()), HasSubstr("fails one of 1001 such cases or more"));
+  EXPECT_THAT(stopping_line(example_run()), HasSubstr("no new feature for 6 s and 1800 cases"));
+  EXPECT_THAT(summary(example_run()), HasSubstr(stopping_line(example_run())));
 }
 
 TEST(Summary, SaysWhichPoliciesTheCountedCasesHad) {
-  RunReport report = example();
+  RunReport report = example_run();
   report.coverage["policy pos"] = 50;
   report.coverage["policy random_walk"] = 150;
   EXPECT_THAT(summary(report),
@@ -65,10 +65,10 @@ TEST(Summary, SaysWhichPoliciesTheCountedCasesHad) {
 }
 
 TEST(StoppingRule, SaysNothingAfterAFailureOrWithoutACase) {
-  RunReport failed = example();
+  RunReport failed = example_run();
   failed.failures.emplace_back();
   EXPECT_EQ(stopping_line(failed), "");
-  RunReport none = example();
+  RunReport none = example_run();
   none.cases = 0;
   EXPECT_EQ(stopping_line(none), "");
 }

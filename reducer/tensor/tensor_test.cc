@@ -8,41 +8,41 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t k32 = std::int64_t{1} << 32;
+constexpr std::int64_t kTwoTo32 = std::int64_t{1} << 32;
 
 TEST(Shape, SizesThatOverflowAreTooLargeAndNotDense) {
-  const Shape shape = Shape::row_major({k32, k32});
+  const Shape shape = Shape::row_major({kTwoTo32, kTwoTo32});
   EXPECT_EQ(shape.elements(), kTooLarge);
   EXPECT_EQ(shape.extent(), kTooLarge);
   EXPECT_EQ(shape.bytes(DType::kFloat32), kTooLarge);
   EXPECT_FALSE(shape.is_dense());
-  const std::int64_t sizes[] = {k32, k32, 4};
+  const std::int64_t sizes[] = {kTwoTo32, kTwoTo32, 4};
   EXPECT_EQ(Shape::column_major(sizes).elements(), kTooLarge);
   EXPECT_FALSE(Shape::column_major(sizes).is_dense());
 }
 
 TEST(Shape, ASizeOfZeroIsNoElementHoweverLargeTheOthersAre) {
-  EXPECT_EQ(Shape::row_major({k32, k32, 0}).elements(), 0);
-  EXPECT_EQ(Shape::row_major({0, k32, k32}).elements(), 0);
-  EXPECT_TRUE(Shape::row_major({k32, k32, 0}).is_dense());
-  EXPECT_EQ(Shape::row_major({k32, k32, 0}).bytes(DType::kFloat64), 0);
+  EXPECT_EQ(Shape::row_major({kTwoTo32, kTwoTo32, 0}).elements(), 0);
+  EXPECT_EQ(Shape::row_major({0, kTwoTo32, kTwoTo32}).elements(), 0);
+  EXPECT_TRUE(Shape::row_major({kTwoTo32, kTwoTo32, 0}).is_dense());
+  EXPECT_EQ(Shape::row_major({kTwoTo32, kTwoTo32, 0}).bytes(DType::kFloat64), 0);
 }
 
 TEST(Shape, TheLargestThatCanBeCountedIsCounted) {
-  EXPECT_EQ(Shape::row_major({k32, k32 / 4}).elements(), k32 * (k32 / 4));
-  EXPECT_TRUE(Shape::row_major({k32, k32 / 4}).is_dense());
-  EXPECT_EQ(Shape::row_major({k32, k32 / 4}).bytes(DType::kFloat64), kTooLarge);
+  EXPECT_EQ(Shape::row_major({kTwoTo32, kTwoTo32 / 4}).elements(), kTwoTo32 * (kTwoTo32 / 4));
+  EXPECT_TRUE(Shape::row_major({kTwoTo32, kTwoTo32 / 4}).is_dense());
+  EXPECT_EQ(Shape::row_major({kTwoTo32, kTwoTo32 / 4}).bytes(DType::kFloat64), kTooLarge);
 }
 
 TEST(Tensor, OfMoreBytesThanAnyMemoryIsRefused) {
   HostDevice device;
-  for (const Shape& shape : {Shape::row_major({k32 * (k32 / 8)}), Shape::row_major({k32, k32})}) {
+  for (const Shape& shape : {Shape::row_major({kTwoTo32 * (kTwoTo32 / 8)}), Shape::row_major({kTwoTo32, kTwoTo32})}) {
     const Result<Tensor> tensor = Tensor::empty(device, DType::kFloat64, shape);
     ASSERT_FALSE(tensor.has_value());
     EXPECT_EQ(tensor.error().code(), Code::kInvalidArgument);
     EXPECT_NE(tensor.error().to_string().find(shape.to_string()), std::string::npos);
   }
-  Shape expanded = Shape::row_major({k32, k32});
+  Shape expanded = Shape::row_major({kTwoTo32, kTwoTo32});
   expanded.strides = {};
   EXPECT_FALSE(Tensor::empty(device, DType::kFloat32, expanded).has_value());
 }

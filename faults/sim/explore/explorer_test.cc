@@ -17,11 +17,10 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "faults/sim/scheduler/sync.h"
 #include "faults/sim/scheduler/test_leaks.h"
+#include "faults/sim/scheduler/test_running.h"
 
 namespace lockstep::simulation {
 namespace {
-
-Scheduler& running() { return *Scheduler::running(); }
 
 // What the fibers of a program share. Tests read `log` and `value` after a run.
 struct Shared {
@@ -34,7 +33,7 @@ struct Shared {
   std::string log;
 };
 using Body = std::function<void(Shared&)>;
-using Program = std::vector<Body>;
+using Bodies = std::vector<Body>;
 
 constexpr std::uint64_t kMostExecutions = 200'000;
 
@@ -46,7 +45,7 @@ struct Result {
 };
 
 // Runs the program once. Returns its final state.
-std::string run_once(Scheduler& scheduler, const Program& program) {
+std::string run_once(Scheduler& scheduler, const Bodies& program) {
   scheduler.reset(Schedule{});
   auto shared = std::make_unique<Shared>();
   Shared& state = *shared;
@@ -59,7 +58,7 @@ std::string run_once(Scheduler& scheduler, const Program& program) {
   return result + (outcome.end == End::kDeadlock ? " deadlock" : " livelock");
 }
 
-Result explore(const Program& program, Explorer::Mode mode,
+Result explore(const Bodies& program, Explorer::Mode mode,
                const std::function<bool(std::uint64_t)>& forgotten = nullptr) {
   Scheduler scheduler;
   Explorer explorer(mode);
@@ -84,7 +83,7 @@ Result explore(const Program& program, Explorer::Mode mode,
 }
 
 // Explores in both modes, and returns the reduced one.
-Result compare(const Program& program) {
+Result compare(const Bodies& program) {
   const Result all = explore(program, Explorer::Mode::kAll);
   Result reduced = explore(program, Explorer::Mode::kReduced);
   EXPECT_TRUE(all.is_complete) << all.anomaly;
@@ -254,13 +253,13 @@ TEST(Explorer, SpawnedFibersHaveNamesThatDoNotDependOnTheOrder) {
 
 // Fibers with random operations on two mutexes, an atomic and a condition variable. `first`
 // guards the log, `second` the value.
-Program random_program(std::uint32_t seed) {
+Bodies random_program(std::uint32_t seed) {
   std::uint32_t state = seed * 2654435761U + 12345;
   const auto draw = [&state](std::uint32_t below) {
     state = state * 1664525U + 1013904223U;
     return (state >> 16) % below;
   };
-  Program program;
+  Bodies program;
   for (std::uint32_t thread = 0; thread < 3; ++thread) {
     std::vector<std::uint32_t> operations(thread == 0 ? 2 : 1 + draw(2));
     for (std::uint32_t& each : operations) each = draw(8);
@@ -300,7 +299,7 @@ TEST(Explorer, RandomProgramsReachTheStatesOfPlainEnumeration) {
   int compared = 0;
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
-    const Program program = random_program(seed);
+    const Bodies program = random_program(seed);
     const Result plain = explore(program, Explorer::Mode::kAll);
     const Result fewer = explore(program, Explorer::Mode::kReduced);
     ASSERT_TRUE(fewer.is_complete) << fewer.anomaly;
@@ -323,7 +322,7 @@ TEST(Explorer, MissesAStateWhenOneKindOfObjectIsForgotten) {
   const auto forgets = [](std::uint64_t number) {
     return [number](std::uint64_t object) { return object >> 24 == number; };
   };
-  const Program locks = {lock_and_note('a'), lock_and_note('b')};
+  const Bodies locks = {lock_and_note('a'), lock_and_note('b')};
   EXPECT_EQ(explore(locks, Explorer::Mode::kAll).states.size(), 2u);
   EXPECT_EQ(explore(locks, Explorer::Mode::kReduced, forgets(kind_of_mutex)).states.size(), 1u);
   const Body twice = [](Shared& shared) {
@@ -334,7 +333,7 @@ TEST(Explorer, MissesAStateWhenOneKindOfObjectIsForgotten) {
     running().yield();
     shared.atomic.store(5);
   };
-  const Program atomics = {twice, store};
+  const Bodies atomics = {twice, store};
   EXPECT_EQ(explore(atomics, Explorer::Mode::kReduced).states.size(), 2u);
   EXPECT_EQ(explore(atomics, Explorer::Mode::kReduced, forgets(kind_of_atomic)).states.size(), 1u);
 }
@@ -348,7 +347,7 @@ TEST(Explorer, AnotherOrderShowsMemoryThatTheSearchDoesNotSee) {
       shared.log += letter;
     };
   };
-  const Program program = {note('a'), note('b')};
+  const Bodies program = {note('a'), note('b')};
   Scheduler scheduler;
   int different = 0;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
@@ -364,7 +363,7 @@ TEST(Explorer, AnotherOrderShowsMemoryThatTheSearchDoesNotSee) {
 }
 
 TEST(Explorer, GoesOnFromAState) {
-  const Program program = {lock_and_note('a', 3), lock_and_note('b', 3)};
+  const Bodies program = {lock_and_note('a', 3), lock_and_note('b', 3)};
   Scheduler scheduler;
   Explorer::State saved;
   std::set<std::string> states;
@@ -384,7 +383,7 @@ TEST(Explorer, GoesOnFromAState) {
 
 TEST(Explorer, AProbeEstimatesTheNumberOfExecutions) {
   Scheduler scheduler;
-  const auto estimate = [&](const Program& program) {
+  const auto estimate = [&](const Bodies& program) {
     double sum = 0;
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
       Explorer explorer;

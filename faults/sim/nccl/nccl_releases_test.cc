@@ -22,14 +22,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
 
-using Body = std::function<void(SimRank&)>;
 using Change = std::function<void(NcclRun&)>;
 
-const std::set<End> kAllFinish{End::kFinished};
 constexpr Duration kWhile = std::chrono::microseconds(100);
 
 // How the runs of a program ended, in each of some schedules.
-std::set<End> ends_of(std::string_view release, int ranks, const Body& body,
+std::set<End> ends_of(std::string_view release, int ranks, const RankBody& body,
                       const Change& setup = {}) {
   std::set<End> ends;
   for (const simulation::Schedule& schedule : many_schedules(10)) {
@@ -50,12 +48,6 @@ std::set<std::string> releases_where(const std::function<bool(std::string_view)>
     if (holds(release.name)) names.emplace(release.name);
   return names;
 }
-
-NcclResult start(SimRank& on, NcclComm comm, const Tensor& data) {
-  return on.api().all_reduce(data.data(), data.data(), static_cast<std::size_t>(data.elements()),
-                             kNcclFloat, NcclRedOp::kSum, comm, on.native());
-}
-Tensor ones(SimRank& on) { return on.made(std::vector<float>(16, 1)); }
 
 NcclResult state_of(SimRank& on, NcclComm comm) {
   NcclResult state = NcclResult::kSuccess;

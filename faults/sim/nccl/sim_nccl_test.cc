@@ -22,7 +22,6 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 constexpr NcclRedOp kPlainSum = NcclRedOp::kSum;
-using Body = std::function<void(SimRank&)>;
 using Setup = std::function<void(NcclRun&)>;
 
 // What came of a program in each of some schedules.
@@ -37,7 +36,7 @@ struct Outcomes {
   std::size_t left_open = 0;
 };
 
-Outcomes outcomes(int ranks, const Body& body, const Setup& setup = {}) {
+Outcomes outcomes(int ranks, const RankBody& body, const Setup& setup = {}) {
   Outcomes all;
   for (const simulation::Schedule& schedule : many_schedules(15)) {
     NcclRun run(ranks);
@@ -57,10 +56,9 @@ Outcomes outcomes(int ranks, const Body& body, const Setup& setup = {}) {
   return all;
 }
 
-const std::set<End> kAllFinish{End::kFinished};
 const std::set<End> kAllHang{End::kDeadlock};
 
-void finishes(int ranks, const Body& body, const Setup& setup = {}) {
+void finishes(int ranks, const RankBody& body, const Setup& setup = {}) {
   const Outcomes all = outcomes(ranks, body, setup);
   EXPECT_EQ(all.ends, kAllFinish) << all.wait_graph;
   EXPECT_EQ(all.findings, "");
@@ -68,10 +66,6 @@ void finishes(int ranks, const Body& body, const Setup& setup = {}) {
   EXPECT_EQ(all.left_open, 0U);
 }
 
-NcclResult start(SimRank& on, NcclComm comm, const Tensor& data) {
-  return on.api().all_reduce(data.data(), data.data(), static_cast<std::size_t>(data.elements()),
-                             kNcclFloat, kPlainSum, comm, on.native());
-}
 NcclResult sum(SimRank& on, NcclComm comm, const Tensor& data) {
   return on.settled(comm, start(on, comm, data));
 }
@@ -87,7 +81,6 @@ NcclResult error_of(SimRank& on, NcclComm comm) {
   }
   return state;
 }
-Tensor ones(SimRank& on) { return on.made(std::vector<float>(16, 1)); }
 SimNcclFault fault(SimNcclFault::Kind kind, const char* function, std::uint64_t number,
                    NcclResult result = NcclResult::kInternalError, int process = 0) {
   return {kind, process, function, number, result};
@@ -184,7 +177,7 @@ TEST(SimNccl, AGroupWithAWrongCallRunsNotAtAll) {
 
 TEST(SimNccl, TwoThatSendBeforeTheyReceiveWaitForEachOtherUnlessBuffersAreLargeEnough) {
   const simulation::MayLeak deadlocks;
-  const Body body = [](SimRank& on) {
+  const RankBody body = [](SimRank& on) {
     const NcclComm comm = on.connected();
     const Tensor data = ones(on);
     const int peer = 1 - on.rank();
@@ -413,7 +406,7 @@ TEST(SimNccl, FaultsOfThePlanActOnMessagesAndLaunches) {
 }
 
 TEST(SimNccl, ACallErrorOfThePlanIsTheResultOfACallAndStays) {
-  const Body body = [](SimRank& on) {
+  const RankBody body = [](SimRank& on) {
     const NcclComm comm = on.connected();
     const Tensor data = ones(on);
     EXPECT_EQ(sum(on, comm, data),
@@ -742,7 +735,7 @@ TEST(SimNccl, AShrinkCountsARankThatIsNamedTwiceAsTwo) {
 // --- Wrong use.
 
 TEST(SimNccl, UseAfterTheEndIsNotedAndDoesNothing) {
-  const auto misused = [](const Body& body) {
+  const auto misused = [](const RankBody& body) {
     const Outcomes all = outcomes(1, body);
     EXPECT_EQ(all.ends, kAllFinish);
     EXPECT_EQ(all.left_open, 0U);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,19 @@ inline simulation::End NcclRun::run(const std::function<void(SimRank&)>& body) {
   misuses = nccl.misuses();
   left_open = nccl.open_communicators();
   return outcome.end;
+}
+
+using RankBody = std::function<void(SimRank&)>;
+
+inline const std::set<simulation::End> kAllFinish{simulation::End::kFinished};
+
+// Sixteen ones.
+inline Tensor ones(SimRank& on) { return on.made(std::vector<float>(16, 1)); }
+
+// Begins to sum the data in place, on the stream of the rank.
+inline NcclResult start(SimRank& on, NcclComm comm, const Tensor& data) {
+  return on.api().all_reduce(data.data(), data.data(), static_cast<std::size_t>(data.elements()),
+                             kNcclFloat, NcclRedOp::kSum, comm, on.native());
 }
 
 }  // namespace lockstep::simulated

@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "faults/sim/scheduler/sync.h"
+#include "faults/sim/scheduler/test_running.h"
 
 namespace lockstep::simulation {
 namespace {
 
 using namespace std::chrono_literals;
-
-Scheduler& running() { return *Scheduler::running(); }
 
 // Some ranks with some threads each, which take turns at mutexes, wait for each other with and
 // without a time, sleep, and log what they do. What ends up in the log depends on the schedule

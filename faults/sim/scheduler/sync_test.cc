@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "faults/sim/scheduler/test_running.h"
+
 namespace lockstep::simulation {
 namespace {
 
 using namespace std::chrono_literals;
-
-Scheduler& running() { return *Scheduler::running(); }
 
 TEST(Mutex, KeepsFibersOutUnderEverySchedule) {
   Scheduler scheduler;

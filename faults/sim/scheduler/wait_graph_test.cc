@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "faults/sim/scheduler/sync.h"
+#include "faults/sim/scheduler/test_running.h"
 
 namespace lockstep::simulation {
 namespace {
@@ -14,8 +15,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using namespace std::chrono_literals;
-
-Scheduler& running() { return *Scheduler::running(); }
 
 // The classic: a then b, b then a, and a switch in between.
 Outcome run_inverted_locks(Policy policy, std::uint64_t seed) {

@@ -21,8 +21,8 @@ using namespace lockstep::testing;  // NOLINT
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kLong{40};
-constexpr seconds kGenerous{15};
+constexpr seconds kProcessTimeout{40};
+constexpr seconds kProcessErrorTime{15};
 
 struct Outcome {
   std::atomic<int> operations{0};  // that ended well
@@ -88,7 +88,7 @@ std::unique_ptr<Processes> summing_ranks(int size, const std::string& directory,
   return std::make_unique<Processes>(size, [&, size, timeout, count, most](int rank) {
     auto store = std::make_shared<FileStore>(directory);
     GlooContextOptions connection;
-    connection.timeout = kLong;
+    connection.timeout = kProcessTimeout;
     auto group = GlooProcessGroup::connect(store, rank, size, with_timeout(timeout), connection);
     if (!group) return 3;
     sum_until_failure(**group, outcomes[rank], count, most);
@@ -112,13 +112,13 @@ TEST_P(KilledRank, IsNoticedByEverySurvivorLongBeforeTheTimeout) {
   const auto [size, victim, count] = GetParam();
   TemporaryDirectory directory;
   SharedOutcomes outcomes;
-  auto ranks = summing_ranks(size, directory.path(), outcomes, kLong, count);
+  auto ranks = summing_ranks(size, directory.path(), outcomes, kProcessTimeout, count);
   outcomes.wait_for_operations(size, 5);
   const auto begin = platform::now();
   ranks->signal(victim, SIGKILL);
   for (int rank = 0; rank < size; ++rank)
     EXPECT_EQ(ranks->wait(rank), rank == victim ? Processes::kKilled : 0);
-  EXPECT_LT(platform::now() - begin, kGenerous);
+  EXPECT_LT(platform::now() - begin, kProcessErrorTime);
   int named = 0;
   for (int rank = 0; rank < size; ++rank) {
     if (rank == victim) continue;
@@ -156,7 +156,7 @@ std::set<std::string> inherited() {
 
 TEST(StartedProgram, InheritsNothingOfAGroup) {
   const auto before = inherited();
-  Groups groups = connect_threads(3, with_timeout(kLong));
+  Groups groups = connect_threads(3, with_timeout(kProcessTimeout));
   on_groups(groups, [](int, GlooProcessGroup& group) { EXPECT_TRUE(sum_once(group).ok()); });
   EXPECT_EQ(inherited(), before);
 }
@@ -197,7 +197,7 @@ TEST(StoppedRank, MakesEverySurvivorTimeOut) {
     const auto begin = platform::now();
     ranks->signal(1, SIGSTOP);
     for (const int rank : {0, 2}) EXPECT_EQ(ranks->wait(rank), 0);
-    EXPECT_LT(platform::now() - begin, kGenerous);
+    EXPECT_LT(platform::now() - begin, kProcessErrorTime);
     for (const int rank : {0, 2}) {
       EXPECT_EQ(outcomes[rank].code, static_cast<int>(Code::kTimeout)) << "rank " << rank;
       EXPECT_EQ(outcomes[rank].reported_by, rank);
@@ -207,14 +207,14 @@ TEST(StoppedRank, MakesEverySurvivorTimeOut) {
     ranks->signal(1, SIGCONT);
     EXPECT_EQ(ranks->wait(1), 0);
     EXPECT_NE(outcomes[1].code, static_cast<int>(Code::kOk));
-    EXPECT_LT(platform::now() - begin, kGenerous);
+    EXPECT_LT(platform::now() - begin, kProcessErrorTime);
   }
 }
 
 TEST(StoppedRank, ThatGoesOnInTimeSpoilsNothing) {
   TemporaryDirectory directory;
   SharedOutcomes outcomes;
-  auto ranks = summing_ranks(3, directory.path(), outcomes, kLong, 20'000, 60);
+  auto ranks = summing_ranks(3, directory.path(), outcomes, kProcessTimeout, 20'000, 60);
   for (int pause = 0; pause < 5; ++pause) {
     outcomes.wait_for_operations(3, 5 * pause);
     ranks->signal(pause % 3, SIGSTOP);
@@ -235,7 +235,7 @@ TEST(EndedRank, SpoilsNoOperationThatItTookPartIn) {
     SharedOutcomes outcomes;
     Processes ranks(3, [&](int rank) {
       auto store = std::make_shared<FileStore>(directory.path());
-      auto group = GlooProcessGroup::connect(store, rank, 3, with_timeout(kLong));
+      auto group = GlooProcessGroup::connect(store, rank, 3, with_timeout(kProcessTimeout));
       if (!group) return 3;
       sum_until_failure(**group, outcomes[rank], 30'000, 3);
       ::_exit(0);  // the group is not destroyed
@@ -260,7 +260,7 @@ TEST(MissingRank, IsNamedByProcessesWithinTheDeadline) {
     return 0;
   });
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.wait(rank), 0);
-  EXPECT_LT(platform::now() - begin, kGenerous);
+  EXPECT_LT(platform::now() - begin, kProcessErrorTime);
 }
 
 }  // namespace

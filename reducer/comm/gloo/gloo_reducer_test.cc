@@ -18,8 +18,8 @@ using platform::Deadline;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kLong{30000};     // a timeout that a test must not need
-constexpr seconds kGenerous{15};         // what any error may take
+constexpr milliseconds kReducerTimeout{30000};     // a timeout that a test must not need
+constexpr seconds kReducerErrorTime{15};         // what any error may take
 constexpr milliseconds kDeadline{1000};  // of a collective that a peer never joins
 
 // One rank with parameters p and q, in a group of its own connection.
@@ -28,7 +28,7 @@ struct Member {
     GlooOptions options;
     options.timeout = timeout;
     GlooContextOptions connection;
-    connection.timeout = kLong;
+    connection.timeout = kReducerTimeout;
     auto group = GlooProcessGroup::connect(store, rank, size, options, connection);
     if (!group) return group.error();
     membership = {std::shared_ptr<ProcessGroup>(std::move(*group)), store};
@@ -57,7 +57,7 @@ struct Member {
 void meet(Store& store, const std::string& place, int rank, int size) {
   ASSERT_TRUE(store.set(place + std::to_string(rank), "").has_value());
   for (int r = 0; r < size; ++r)
-    ASSERT_TRUE(store.get(place + std::to_string(r), Deadline::in(kLong)).has_value());
+    ASSERT_TRUE(store.get(place + std::to_string(r), Deadline::in(kReducerTimeout)).has_value());
 }
 
 using Body = std::function<void(int, Member&)>;
@@ -91,7 +91,7 @@ void expect_exact_step(Member& member, int r, int ranks) {
 TEST(GlooReducer, G1StepsGiveTheMeanInBothModes) {
   for (const bool dynamic : {false, true}) {
     for (const int ranks : {1, 2, 4}) {
-      on_members(ranks, dynamic, kLong, [&](int r, Member& member) {
+      on_members(ranks, dynamic, kReducerTimeout, [&](int r, Member& member) {
         for (int step = 0; step < 5; ++step) expect_exact_step(member, r, ranks);
       });
     }
@@ -112,7 +112,7 @@ TEST(GlooReducer, F1ATimeoutOfCenturiesIsNotOver) {
 TEST(GlooReducer, P8ARankThatNeverCallsBackwardIsNamedByTheOthersAtTheDeadline) {
   for (const bool dynamic : {false, true}) {
     std::vector<Status> statuses(3);
-    const auto deadline = Deadline::in(kGenerous);
+    const auto deadline = Deadline::in(kReducerErrorTime);
     on_members(3, dynamic, kDeadline, [&](int r, Member& member) {
       const auto outputs = member.forward();
       if (r != 2) statuses[static_cast<std::size_t>(r)] = member.replica.backward(outputs, 1);
@@ -136,7 +136,7 @@ TEST(GlooReducer, P8ARankThatNeverCallsBackwardIsNamedByTheOthersAtTheDeadline) 
 
 TEST(GlooReducer, F2EverySurvivorNamesTheRankThatFailedAndItsCause) {
   std::vector<Status> statuses(3);
-  on_members(3, false, kLong, [&](int r, Member& member) {
+  on_members(3, false, kReducerTimeout, [&](int r, Member& member) {
     ASSERT_TRUE(member.replica.backward(member.forward(), 1).ok());
     meet(*member.membership.store, "stepped", r, 3);
     const auto outputs = r == 1 ? member.throws_late() : member.forward();
@@ -158,7 +158,7 @@ TEST(GlooReducer, F4TheSurvivorsOfALostRankGoOnWithoutIt) {
   auto store = std::make_shared<HashStore>();
   on_ranks(3, [&](int r) {
     Member member;
-    ASSERT_TRUE(member.join(std::make_shared<PrefixStore>("0", store), r, 3, kLong).ok());
+    ASSERT_TRUE(member.join(std::make_shared<PrefixStore>("0", store), r, 3, kReducerTimeout).ok());
     ASSERT_TRUE(member.create(false).ok());
     ASSERT_TRUE(member.replica.backward(member.forward(), 1).ok());
     meet(*store, "stepped", r, 3);
@@ -171,7 +171,7 @@ TEST(GlooReducer, F4TheSurvivorsOfALostRankGoOnWithoutIt) {
     const Status status = member.replica.backward(member.forward(), 1);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.failure().rank, 2) << status.to_string();
-    ASSERT_TRUE(member.join(std::make_shared<PrefixStore>("1", store), r, 2, kLong).ok());
+    ASSERT_TRUE(member.join(std::make_shared<PrefixStore>("1", store), r, 2, kReducerTimeout).ok());
     const Status reset = member.replica.parallel->reset(member.membership);
     ASSERT_TRUE(reset.ok()) << reset.to_string();
     for (int step = 0; step < 3; ++step) expect_exact_step(member, r, 2);
@@ -182,7 +182,7 @@ TEST(GlooReducer, B4RanksWithDifferentNumbersOfParametersAllHearOfIt) {
   auto store = std::make_shared<HashStore>();
   on_ranks(3, [&](int r) {
     Member member;
-    ASSERT_TRUE(member.join(store, r, 3, kLong).ok());
+    ASSERT_TRUE(member.join(store, r, 3, kReducerTimeout).ok());
     for (int k = 0; r == 1 && k < 1000; ++k) member.replica.add("more" + std::to_string(k));
     const Status status = member.create(false);
     ASSERT_EQ(status.code(), Code::kDisagreement) << status.to_string();
@@ -207,7 +207,7 @@ struct Held {
 
 // Gloo's event loop takes a moment to let go of closed connections.
 Held held_soon(const Held& expected) {
-  const auto deadline = Deadline::in(kGenerous);
+  const auto deadline = Deadline::in(kReducerErrorTime);
   Held now;
   while (!(now == expected) && !deadline.passed()) {
     pause_for(milliseconds(1));
@@ -218,7 +218,7 @@ Held held_soon(const Held& expected) {
 
 // A thread that was joined may be listed for a moment longer.
 Held held_at_rest() {
-  const auto deadline = Deadline::in(kGenerous);
+  const auto deadline = Deadline::in(kReducerErrorTime);
   Held now;
   for (Held before = now;; before = now) {
     pause_for(milliseconds(100));
@@ -243,11 +243,11 @@ TEST(GlooReducer, F5DestructionAtAnyPointLeavesNoThreadAndNoDescriptor) {
         EXPECT_FALSE(member.replica.backward(outputs, 1).ok());
       },
   };
-  on_members(2, false, kLong, points[0]);  // whatever is made once
+  on_members(2, false, kReducerTimeout, points[0]);  // whatever is made once
   const Held before = held_at_rest();
   for (const Body& point : points) {
-    const auto deadline = Deadline::in(kGenerous);
-    on_members(2, false, kLong, point);
+    const auto deadline = Deadline::in(kReducerErrorTime);
+    on_members(2, false, kReducerTimeout, point);
     EXPECT_FALSE(deadline.passed());
     const Held after = held_soon(before);
     EXPECT_EQ(after.threads, before.threads);
@@ -295,7 +295,7 @@ TEST(GlooReducer, P14ASecondGroupOfOtherProcessesIsRefusedByAll) {
 
 TEST(GlooReducer, T1TracesOfAllRanksAreEqual) {
   std::vector<std::string> traces(3);
-  on_members(3, true, kLong, [&](int r, Member& member) {
+  on_members(3, true, kReducerTimeout, [&](int r, Member& member) {
     for (int step = 0; step < 3; ++step) {
       const auto used = r == step ? std::vector{member.p} : std::vector{member.p, member.q};
       ASSERT_TRUE(member.replica.backward(member.replica.forward_of(used), 1).ok());
@@ -323,7 +323,7 @@ TEST(GlooReducerFloats, G9SumsAreThoseOfTheContractWhateverTheApplicationHasSet)
 #endif
       }
       Member member;
-      const Status joined = member.join(store, r, 3, kLong);
+      const Status joined = member.join(store, r, 3, kReducerTimeout);
       ASSERT_TRUE(joined.ok()) << joined.to_string();
       const Status created = member.create(false);
       ASSERT_TRUE(created.ok()) << created.to_string();

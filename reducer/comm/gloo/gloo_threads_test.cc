@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLong{30'000};  // A test must not need this timeout.
+constexpr milliseconds kThreadsTimeout{30'000};  // A test must not need this timeout.
 constexpr std::size_t kEach = 8;       // collectives of a thread
 
 // Runs the collectives of one thread of a rank, whose sums have `count` elements.
@@ -38,7 +38,7 @@ void sum_all(GlooProcessGroup& group, std::size_t count, std::vector<Status>& st
 // all sums are right, or the ranks notice a mismatch, and a thread that ends well has its own sum.
 TEST(GlooThreads, F6CollectivesOfTwoThreadsAreRightOrAMismatch) {
   for (int round = 0; round < 6; ++round) {
-    Groups groups = connect_threads(2, with_timeout(kLong));
+    Groups groups = connect_threads(2, with_timeout(kThreadsTimeout));
     std::vector<std::vector<Status>> statuses(4);
     on_ranks(4, [&](int thread) {
       const auto rank = static_cast<std::size_t>(thread / 2);
@@ -57,7 +57,7 @@ TEST(GlooThreads, F6CollectivesOfTwoThreadsAreRightOrAMismatch) {
 
 // Two threads that start the same collectives, in whatever order, always fit.
 TEST(GlooThreads, G1EqualCollectivesOfTwoThreadsAreAllRight) {
-  Groups groups = connect_threads(2, with_timeout(kLong));
+  Groups groups = connect_threads(2, with_timeout(kThreadsTimeout));
   std::vector<std::vector<Status>> statuses(4);
   on_ranks(4, [&](int thread) {
     const auto rank = static_cast<std::size_t>(thread / 2);
@@ -81,7 +81,7 @@ TEST(GlooThreads, F5GroupsAreDroppedAndMadeAnewWhileOthersConnect) {
       platform::Thread dropper("dropper", [&last] { last.reset(); });
       if (rank < size) {
         auto own = std::make_shared<PrefixStore>("generation " + std::to_string(generation), store);
-        auto made = GlooProcessGroup::connect(std::move(own), rank, size, with_timeout(kLong));
+        auto made = GlooProcessGroup::connect(std::move(own), rank, size, with_timeout(kThreadsTimeout));
         EXPECT_TRUE(made.has_value()) << made.error().to_string();
         if (made) next = std::move(*made);
       }
