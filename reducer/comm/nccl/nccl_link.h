@@ -36,9 +36,12 @@ class NcclLink {
   NcclLink& operator=(const NcclLink&) = delete;
 
   // Makes the communicator. init() calls `give_up` now and then; an error of it ends the attempt.
-  // After an error no communicator is left.
+  // After an error no communicator is left. The error goes to `report` first, and init() returns
+  // what that makes of it: peers notice when the communicator ends, and must be able to learn why.
   using GiveUp = std::function<Status()>;
-  Status init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up);
+  using Report = std::function<Status(Status)>;
+  Status init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up,
+              const Report& report);
   // Makes the communicator out of an older one, without the ranks in `excluded`, which do not call
   // this. All ranks that call it pass the same state of the older one. kHealthy means that nothing
   // is in flight on it; it then stays as it is for what peers still receive from it. kFailed means
@@ -48,7 +51,7 @@ class NcclLink {
   // nothing with it meanwhile.
   enum class Parent : std::uint8_t { kHealthy, kFailed };
   Status init_from(NcclLink& parent, Parent state, std::vector<int> excluded, int rank, int size,
-                   const GiveUp& give_up);
+                   const GiveUp& give_up, const Report& report);
 
   // Calls body(communicator), which calls NCCL and returns its result, and then waits until NCCL
   // has submitted the work. `what` is for the error.
@@ -99,7 +102,8 @@ class NcclLink {
   Status await(const char* what, NcclResult result);
   NcclResult wait_out(NcclResult result, platform::Deadline deadline);
   Status finish_init(const char* what, NcclResult result, int rank, int size,
-                     const GiveUp& give_up);
+                     const GiveUp& give_up, const Report& report);
+  Status fail_init(Status status, NcclLink* parent, const Report& report);
   Status check_made(const char* what, int rank, int size) const;
   void nap(platform::Duration& span);
   Status status_of(const char* what, NcclResult result) const;
