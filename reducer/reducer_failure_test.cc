@@ -94,6 +94,19 @@ TEST_F(ReducerFailure, F2WhoGivesUpForAnotherRanksCauseIsTheCauseAndSuspectsThat
   EXPECT_EQ(failure.suspect, 1);
 }
 
+// Over NCCL. Rank 1 had lost a peer, did not know which one, and gave up another group because of
+// that.
+TEST_F(ReducerFailure, F2WhoGaveUpForALostPeerWithoutANameIsNotSuspected) {
+  create(false);
+  Failure cause;
+  cause.code = Code::kPeerLost;
+  cause.rank = 1;
+  cause.definite = true;
+  parallel().abort(Status(cause));
+  EXPECT_EQ(parallel().poisoned().failure().rank, 0);
+  EXPECT_EQ(parallel().poisoned().failure().suspect, kNone);
+}
+
 TEST_F(ReducerFailure, P12ALocalBackwardThatFailsIsNoBusinessOfTheReducer) {
   create(false);
   {

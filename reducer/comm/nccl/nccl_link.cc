@@ -103,7 +103,7 @@ void NcclLink::come_out() {
   changed_.notify_all();
 }
 
-// Pauses until end() is called at the latest; each pause is twice as long as the one before.
+// Pauses until the link is ended at the latest; each pause is twice as long as the one before.
 void NcclLink::nap(Duration& span) {
   MutexLock lock(mutex_);
   changed_.wait(mutex_, Deadline::in(span),
@@ -240,12 +240,6 @@ Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excl
     return finish_init(what, result, rank, size, give_up, report);
   if (status.ok()) status = status_of(what, result);
   return fail_init(std::move(status), &parent, report);
-}
-
-void NcclLink::end() {
-  MutexLock lock(mutex_);
-  has_ended_ = true;
-  changed_.notify_all();
 }
 
 bool NcclLink::is_alive() const {

@@ -5,11 +5,11 @@
 // an answer may end a launch; after a failure it is aborted, once, and never destroyed; it is
 // destroyed only when nothing failed and nothing is in flight.
 //
-// Threads: call() by one thread at a time, look() by another one, end() and has_ended() by any;
-// abort(), revoke() and leave() by one. The thread of init() has the communicator's GPU current.
+// Threads: call() by one thread at a time, look() by another one; abort(), revoke() and leave() by
+// one. The thread of init() has the communicator's GPU current.
 // Failure: kPeerLost, kTimeout, kInvalidArgument or kTransport, with the function, NCCL's name of
-// the result and its last error. A call that end() interrupted returns kAborted: the caller of
-// end() knows why.
+// the result and its last error. A call that abort(), revoke() or leave() interrupted returns
+// kAborted: their caller knows why.
 // Ownership: a link that is destroyed while it has a communicator leaves the communicator to the
 // end of the process.
 #pragma once
@@ -67,9 +67,6 @@ class NcclLink {
   // because that thread will get the error.
   Status look();
 
-  // After this no call goes into NCCL any more, and threads that wait for NCCL in call() return.
-  void end();
-
   // Ends what is in flight on the device, and the communicator. It waits up to `grace` for a thread
   // that is inside NCCL, and then aborts even if that thread has not returned, as nothing else
   // would make it return.
@@ -87,7 +84,8 @@ class NcclLink {
     return result == NcclResult::kSuccess ? Status() : status_of(what, result);
   }
   bool is_alive() const;  // Whether there is a communicator.
-  // Whether there is a communicator that, after end(), another one can be made of: it has no error.
+  // Whether there is a communicator that another one can be made of, once nobody calls NCCL with it
+  // any more: it has no error.
   bool can_be_shrunk() const;
 
  private:
