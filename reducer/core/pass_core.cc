@@ -14,9 +14,7 @@ constexpr std::uint32_t kNever = ~std::uint32_t{0};
 
 }  // namespace
 
-void PassCore::add_parameter() {
-  parameters_.emplace_back();
-}
+void PassCore::add_parameter() { parameters_.emplace_back(); }
 
 void PassCore::add_replica() {
   LOCKSTEP_CHECK(!parameters_.empty());

@@ -99,8 +99,8 @@ class NcclLink {
   NcclResult settle(NcclComm comm, NcclResult result, const GiveUp& give_up, Status& given_up);
   Status await(const char* what, NcclResult result);
   NcclResult wait_out(NcclResult result, platform::Deadline deadline);
-  Status finish_init(const char* what, NcclResult result, int rank, int size,
-                     const GiveUp& give_up, const Report& report);
+  Status finish_init(const char* what, NcclResult result, int rank, int size, const GiveUp& give_up,
+                     const Report& report);
   Status fail_init(Status status, NcclLink* parent, const Report& report);
   Status check_made(const char* what, int rank, int size) const;
   void nap(platform::Duration& span);
