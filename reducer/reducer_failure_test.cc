@@ -6,6 +6,7 @@
 
 #include "reducer/failure_board.h"
 #include "reducer/test_ranks.h"
+#include "reducer/training_position.h"
 
 namespace lockstep::testing {
 namespace {
@@ -318,7 +319,14 @@ TEST(ReducerSurvivors, F2ThePeersBucketIsNotNamedWithTheParametersOfTheCause) {
     Failure own = loss().failure();
     own.bucket = 3;
     own.parameters = {"p", "q"};
-    return FailureBoard(store, 0, 2).settle(own, seconds(10));
+    Failure settled = FailureBoard(store, 0, 2).settle(own, seconds(10));
+    // As Reducer::fail() does.
+    Layout layout;
+    layout.buckets.resize(4);
+    layout.buckets[3].members = {{0}, {1}};
+    const std::vector<ParameterInfo> infos = {{"p"}, {"q"}};
+    name_parameters({.rank = 0, .size = 2, .layout = layout, .parameters = infos}, settled);
+    return settled;
   };
   const Failure of_one = settled_of({"x"});
   EXPECT_EQ(of_one.parameters, Names{"x"});
