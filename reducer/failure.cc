@@ -129,7 +129,10 @@ void Reducer::abort(const Status& cause) {
   const int rank = collectives_.rank();
   const bool is_of_another =
       failure.rank >= 0 && failure.rank < collectives_.size() && failure.rank != rank;
-  if (!is_named && is_of_another && failure.suspect == kNone) failure.suspect = failure.rank;
+  // Another rank gave up as it had lost a peer without a name. That rank has done its part.
+  const bool is_loss_without_name = failure.code == Code::kPeerLost && failure.definite;
+  if (!is_named && is_of_another && !is_loss_without_name && failure.suspect == kNone)
+    failure.suspect = failure.rank;
   if (!is_named) failure.rank = rank;
   failure.definite = true;
   attempt([&] { fail(std::move(failure)).ignore(); });

@@ -257,11 +257,10 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   if (settled.collective.empty()) {
     settled.collective = own.collective;
     settled.sequence = own.sequence;
-    // The bucket, its parameters and its reducer are set together.
+    // The bucket and its reducer are set together; name_parameters() adds the bucket's parameters.
     if (settled.bucket == kNone && settled.parameters.empty()) {
       settled.bucket = own.bucket;
       settled.reducer_id = own.reducer_id;
-      settled.parameters = own.parameters;
     }
   }
   if (settled.rank != own.rank || settled.code != own.code || settled.detail != own.detail) {

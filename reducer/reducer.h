@@ -98,8 +98,9 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // Gives up. Peers receive `cause` as a definite cause that arose on this rank (unless it is
   // kUnevenInputs, which names a rank already); work in flight ends, and the reducer is poisoned.
   // The call does nothing if the reducer is already poisoned. If `cause` came up in another group
-  // and names another rank, that rank is suspected. Its number counts in this group, so translate
-  // it where the ranks of the two groups differ.
+  // and names another rank, that rank is suspected, unless it only had lost a peer without a name
+  // (NCCL). Its number counts in this group, so translate it where the ranks of the two groups
+  // differ.
   void abort(const Status& cause);
 
   // Call it after a failure, or when the members change. It takes a new group, which may have fewer

@@ -6,6 +6,7 @@
 
 #include "reducer/failure_board.h"
 #include "reducer/test_ranks.h"
+#include "reducer/training_position.h"
 
 namespace lockstep::testing {
 namespace {
@@ -92,6 +93,19 @@ TEST_F(ReducerFailure, F2WhoGivesUpForAnotherRanksCauseIsTheCauseAndSuspectsThat
   const Failure& failure = parallel().poisoned().failure();
   EXPECT_EQ(failure.rank, 0);
   EXPECT_EQ(failure.suspect, 1);
+}
+
+// Over NCCL. Rank 1 had lost a peer, did not know which one, and gave up another group because of
+// that.
+TEST_F(ReducerFailure, F2WhoGaveUpForALostPeerWithoutANameIsNotSuspected) {
+  create(false);
+  Failure cause;
+  cause.code = Code::kPeerLost;
+  cause.rank = 1;
+  cause.definite = true;
+  parallel().abort(Status(cause));
+  EXPECT_EQ(parallel().poisoned().failure().rank, 0);
+  EXPECT_EQ(parallel().poisoned().failure().suspect, kNone);
 }
 
 TEST_F(ReducerFailure, P12ALocalBackwardThatFailsIsNoBusinessOfTheReducer) {
@@ -305,7 +319,14 @@ TEST(ReducerSurvivors, F2ThePeersBucketIsNotNamedWithTheParametersOfTheCause) {
     Failure own = loss().failure();
     own.bucket = 3;
     own.parameters = {"p", "q"};
-    return FailureBoard(store, 0, 2).settle(own, seconds(10));
+    Failure settled = FailureBoard(store, 0, 2).settle(own, seconds(10));
+    // As Reducer::fail() does.
+    Layout layout;
+    layout.buckets.resize(4);
+    layout.buckets[3].members = {{0}, {1}};
+    const std::vector<ParameterInfo> infos = {{"p"}, {"q"}};
+    name_parameters({.rank = 0, .size = 2, .layout = layout, .parameters = infos}, settled);
+    return settled;
   };
   const Failure of_one = settled_of({"x"});
   EXPECT_EQ(of_one.parameters, Names{"x"});

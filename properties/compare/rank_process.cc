@@ -57,6 +57,7 @@ NcclDataType type_of(reference::DType dtype) {
 }
 
 Status never_gives_up() { return {}; }
+Status as_it_is(Status error) { return error; }
 
 // For how long the threads that move NCCL's messages have run in this process.
 std::int64_t proxy_ns() {
@@ -206,10 +207,11 @@ RankProcess::Reply RankProcess::init(const Json& request) {
   Sample sample;
   sample.begin = now_ns();
   const Deadline deadline = Deadline::in(3 * kLimit);
-  Status status = link_->init(id, place_.rank, place_.ranks, [deadline] {
+  const auto give_up = [deadline] {
     return deadline.passed() ? Status(Code::kTimeout, "the communicator was not made in time")
                              : Status();
-  });
+  };
+  Status status = link_->init(id, place_.rank, place_.ranks, give_up, as_it_is);
   sample.end = now_ns();
   if (!status.ok()) return failed(std::move(status));
   return Json{{"begin", sample.begin}, {"end", sample.end}};
@@ -397,7 +399,7 @@ RankProcess::Reply RankProcess::shrink(const Json& request) {
   Sample sample;
   sample.begin = now_ns();
   Status status = child.init_from(*link_, NcclLink::Parent::kHealthy, {place_.ranks - 1},
-                                  place_.rank, place_.ranks - 1, never_gives_up);
+                                  place_.rank, place_.ranks - 1, never_gives_up, as_it_is);
   sample.end = now_ns();
   if (!status.ok()) return failed(std::move(status));
   Result<Sample> sum = all_reduce(child, operation, survivors_);

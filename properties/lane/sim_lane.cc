@@ -1,5 +1,7 @@
 // The sim lane: every rank is a fiber; one OS thread, virtual time, simulated links. Compiled once
 // per build of the reducer.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -384,6 +386,37 @@ class SimLane final : public properties::Lane {
       });
     }
     observe(scheduler_.run(), observation);
+    if (ends_at_once(c)) note_late_ends(observation);
+  }
+
+  // Whether whatever ends a step of the case takes no time, and NCCL ends a communicator at once.
+  bool ends_at_once(const Case& c) const {
+    if (c.program.options.transport != reference::Transport::kNccl) return false;
+    const faults::NcclProfile profile = faults::nccl_profile(nccl_version(c));
+    if (profile.aborts_may_hang || !profile.ends_in_background) return false;
+    return std::all_of(c.faults.faults.begin(), c.faults.faults.end(), [](const auto& fault) {
+      return fault.kind == faults::Kind::kNodeThrows || fault.kind == faults::Kind::kHookFails ||
+             fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
+    });
+  }
+
+  // A rank that fails by itself waits for no peer. It ends its communicator when it has reported
+  // why, and the step ends when nothing is in flight any more (F1): in less than the grace that a
+  // communicator has for what hangs.
+  static void note_late_ends(Observation& observation) {
+    const auto limit_us = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(NcclOptions().grace).count());
+    for (properties::RankObservation& rank : observation.ranks) {
+      for (const properties::ObservedStep& step : rank.steps) {
+        if (step.status.ok() || !rank.wrong_answer.empty()) continue;
+        const Failure& failure = step.status.failure();
+        const bool is_own = failure.definite && failure.rank == failure.reported_by;
+        if (!is_own || step.end_us - step.begin_us < limit_us) continue;
+        rank.wrong_answer = fmt::format(
+            "failed by itself in step {}, and the step ended only {} us after it had begun: {}",
+            step.step, step.end_us - step.begin_us, step.status.to_string());
+      }
+    }
   }
 
   // The release of NCCL that the subject names. Otherwise some programs have another one than the

@@ -169,7 +169,8 @@ struct RankObservation {
   std::vector<ObservedFlightRecord> records;
   // sim lane: a sentence about the first question of the lane that was answered wrongly: who
   // recovers (F9), what a group must refuse, also when it has ended, what a diagnosis says (T1),
-  // and under which keys the rank writes (F2); empty if there was none.
+  // and under which keys the rank writes (F2), or how soon a step ends in which the rank failed by
+  // itself (F1); empty if there was none.
   std::string wrong_answer;
   // A sentence about the first bucket that was sent with padding that is not zero (B3); empty if
   // there was none.

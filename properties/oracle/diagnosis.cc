@@ -308,10 +308,10 @@ class DiagnosisOracle {
     if (!has_begun)
       return fmt::format("failed in a backward, and records that it is {}",
                          lockstep::name_of(record.doing));
-    return judge_next_bucket(record);
+    return judge_next_bucket(record, step.step);
   }
 
-  std::string judge_next_bucket(const FlightRecord& record) const {
+  std::string judge_next_bucket(const FlightRecord& record, std::uint32_t step) const {
     // The record has the last collectives alone, and a communication hook starts what it wants.
     const bool is_whole =
         !record.collectives.empty() && record.collectives.front().pass < record.pass;
@@ -320,7 +320,13 @@ class DiagnosisOracle {
     for (const RecordedCollective& each : record.collectives)
       if (each.pass == record.pass && each.what == RecordedCollective::What::kBucket)
         launched = std::max(launched, each.bucket + 1);
-    if (record.next_bucket == kNone || record.next_bucket == launched) return "";
+    if (record.next_bucket == launched) return "";
+    if (record.next_bucket == kNone) {
+      if (!knows_layout(step)) return "";
+      const std::size_t buckets = reference::buckets_of(share_, share_.steps[step]).size();
+      if (static_cast<std::size_t>(launched) >= buckets) return "";
+      return fmt::format("records no next bucket, and has launched {} of {}", launched, buckets);
+    }
     return fmt::format("records bucket {} as the next one, and has launched {}", record.next_bucket,
                        launched);
   }

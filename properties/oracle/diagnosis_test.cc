@@ -159,6 +159,7 @@ TEST_F(DiagnosisOracleTest, P5WhatTheNextBucketLacksIsChecked) {
   expect_wrong([](Diagnosis& d) { d.records[2].missing.first = {"p1"}; });
   expect_wrong([](Diagnosis& d) { d.records[2].missing = {}; });
   expect_wrong([](Diagnosis& d) { d.records[2].next_bucket = 2; });
+  expect_wrong([](Diagnosis& d) { d.records[2].next_bucket = kNone; });
   expect_wrong([](Diagnosis& d) { d.suspects = {0}; });
 }
 

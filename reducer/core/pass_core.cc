@@ -14,15 +14,11 @@ constexpr std::uint32_t kNever = ~std::uint32_t{0};
 
 }  // namespace
 
-void PassCore::add_parameter() {
-  parameters_.emplace_back().hooks_expected = mode_ == Mode::kStatic ? kNever : 1;
-}
+void PassCore::add_parameter() { parameters_.emplace_back(); }
 
 void PassCore::add_replica() {
   LOCKSTEP_CHECK(!parameters_.empty());
-  FurtherGradient& added = further_.emplace_back();
-  added.parameter = static_cast<std::uint32_t>(parameters_.size() - 1);
-  added.hooks_expected = parameters_.back().hooks_expected;
+  further_.emplace_back().parameter = static_cast<std::uint32_t>(parameters_.size() - 1);
   ++parameters_.back().replicas;
 }
 

@@ -118,7 +118,7 @@ class NcclProcessGroup::Impl {
   Status meet(NcclUniqueId& id, platform::Deadline deadline);
   Status give_up(platform::Deadline deadline);
   Failure late();
-  Status connected(Status status);
+  Status report_unconnected(Status status);
   Result<Remains> remains_of_all(Remains own, platform::Deadline deadline);
   void release_by_abort();
   std::string key(const char* of) const { return options_.name + "/" + of; }

@@ -103,7 +103,7 @@ void NcclLink::come_out() {
   changed_.notify_all();
 }
 
-// Pauses until end() is called at the latest; each pause is twice as long as the one before.
+// Pauses until the link is ended at the latest; each pause is twice as long as the one before.
 void NcclLink::nap(Duration& span) {
   MutexLock lock(mutex_);
   changed_.wait(mutex_, Deadline::in(span),
@@ -176,7 +176,7 @@ Status NcclLink::check_made(const char* what, int rank, int size) const {
 }
 
 Status NcclLink::finish_init(const char* what, NcclResult result, int rank, int size,
-                             const GiveUp& give_up) {
+                             const GiveUp& give_up, const Report& report) {
   Status status;
   if (result == NcclResult::kInProgress && comm_ != nullptr)
     result = settle(comm_, result, give_up, status);
@@ -187,17 +187,34 @@ Status NcclLink::finish_init(const char* what, NcclResult result, int rank, int 
   MutexLock lock(mutex_);
   is_alive_ = status.ok();
   lock.unlock();
-  if (!status.ok() && comm_ != nullptr)
-    static_cast<void>(api_.comm_abort(std::exchange(comm_, nullptr)));
-  return status;
+  if (status.ok()) return status;
+  return fail_init(std::move(status), nullptr, report);
 }
 
-Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up) {
+// Reports the error, and only then ends the communicator that was not made, also if the report
+// runs out of memory. The parent's abort waits for what NCCL does for the child, and uses the
+// child's flags for that, so the child is aborted last.
+Status NcclLink::fail_init(Status status, NcclLink* parent, const Report& report) {
+  LOCKSTEP_CHECK(!status.ok());
+  struct Ending {
+    NcclLink& link;
+    NcclLink* const parent;
+    ~Ending() {
+      if (parent != nullptr) parent->abort(Duration(0));
+      if (link.comm_ != nullptr)
+        static_cast<void>(link.api_.comm_abort(std::exchange(link.comm_, nullptr)));
+    }
+  } const ending{*this, parent};
+  return report(std::move(status));
+}
+
+Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up,
+                      const Report& report) {
   LOCKSTEP_CHECK(comm_ == nullptr);
   NcclConfig config = make_nccl_config(api_.version);
   config.blocking = 0;
   const NcclResult result = api_.comm_init_rank_config(&comm_, size, id, rank, &config);
-  return finish_init("ncclCommInitRankConfig", result, rank, size, give_up);
+  return finish_init("ncclCommInitRankConfig", result, rank, size, give_up, report);
 }
 
 // NCCL works on the child in the background, whether the call returns ncclSuccess or
@@ -206,7 +223,7 @@ Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& 
 // ncclSuccess. With the abort flag, NCCL's proxy drops what it has not sent yet, also for
 // collectives that have completed here. So a healthy parent is shrunk without the flag.
 Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excluded, int rank,
-                           int size, const GiveUp& give_up) {
+                           int size, const GiveUp& give_up, const Report& report) {
   LOCKSTEP_CHECK(comm_ == nullptr);
   LOCKSTEP_CHECK(api_.comm_shrink != nullptr);
   NcclConfig config = make_nccl_config(api_.version);
@@ -216,23 +233,13 @@ Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excl
   NcclResult result = api_.comm_shrink(parent.comm_, excluded.data(),
                                        static_cast<int>(excluded.size()), &comm_, &config, flags);
   const bool was_accepted = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
-  if (!was_accepted) return finish_init(what, result, rank, size, give_up);
+  if (!was_accepted) return finish_init(what, result, rank, size, give_up, report);
   Status status;
   result = settle(parent.comm_, ask(parent.comm_), give_up, status);
   if (status.ok() && result == NcclResult::kSuccess)
-    return finish_init(what, result, rank, size, give_up);
+    return finish_init(what, result, rank, size, give_up, report);
   if (status.ok()) status = status_of(what, result);
-  // The order matters: the parent's abort waits for what NCCL does for the child, and uses the
-  // child's flags for that.
-  parent.abort(Duration(0));
-  if (comm_ != nullptr) static_cast<void>(api_.comm_abort(std::exchange(comm_, nullptr)));
-  return status;
-}
-
-void NcclLink::end() {
-  MutexLock lock(mutex_);
-  has_ended_ = true;
-  changed_.notify_all();
+  return fail_init(std::move(status), &parent, report);
 }
 
 bool NcclLink::is_alive() const {

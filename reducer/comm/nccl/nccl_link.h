@@ -5,11 +5,11 @@
 // an answer may end a launch; after a failure it is aborted, once, and never destroyed; it is
 // destroyed only when nothing failed and nothing is in flight.
 //
-// Threads: call() by one thread at a time, look() by another one, end() and has_ended() by any;
-// abort(), revoke() and leave() by one. The thread of init() has the communicator's GPU current.
+// Threads: call() by one thread at a time, look() by another one; abort(), revoke() and leave() by
+// one. The thread of init() has the communicator's GPU current.
 // Failure: kPeerLost, kTimeout, kInvalidArgument or kTransport, with the function, NCCL's name of
-// the result and its last error. A call that end() interrupted returns kAborted: the caller of
-// end() knows why.
+// the result and its last error. A call that abort(), revoke() or leave() interrupted returns
+// kAborted: their caller knows why.
 // Ownership: a link that is destroyed while it has a communicator leaves the communicator to the
 // end of the process.
 #pragma once
@@ -36,9 +36,12 @@ class NcclLink {
   NcclLink& operator=(const NcclLink&) = delete;
 
   // Makes the communicator. init() calls `give_up` now and then; an error of it ends the attempt.
-  // After an error no communicator is left.
+  // After an error no communicator is left. The error goes to `report` first, and init() returns
+  // what that makes of it: peers notice when the communicator ends, and must be able to learn why.
   using GiveUp = std::function<Status()>;
-  Status init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up);
+  using Report = std::function<Status(Status)>;
+  Status init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up,
+              const Report& report);
   // Makes the communicator out of an older one, without the ranks in `excluded`, which do not call
   // this. All ranks that call it pass the same state of the older one. kHealthy means that nothing
   // is in flight on it; it then stays as it is for what peers still receive from it. kFailed means
@@ -48,7 +51,7 @@ class NcclLink {
   // nothing with it meanwhile.
   enum class Parent : std::uint8_t { kHealthy, kFailed };
   Status init_from(NcclLink& parent, Parent state, std::vector<int> excluded, int rank, int size,
-                   const GiveUp& give_up);
+                   const GiveUp& give_up, const Report& report);
 
   // Calls body(communicator), which calls NCCL and returns its result, and then waits until NCCL
   // has submitted the work. `what` is for the error.
@@ -63,9 +66,6 @@ class NcclLink {
   // Returns an error that NCCL noticed asynchronously. Ok while another thread is inside NCCL,
   // because that thread will get the error.
   Status look();
-
-  // After this no call goes into NCCL any more, and threads that wait for NCCL in call() return.
-  void end();
 
   // Ends what is in flight on the device, and the communicator. It waits up to `grace` for a thread
   // that is inside NCCL, and then aborts even if that thread has not returned, as nothing else
@@ -84,7 +84,8 @@ class NcclLink {
     return result == NcclResult::kSuccess ? Status() : status_of(what, result);
   }
   bool is_alive() const;  // Whether there is a communicator.
-  // Whether there is a communicator that, after end(), another one can be made of: it has no error.
+  // Whether there is a communicator that another one can be made of, once nobody calls NCCL with it
+  // any more: it has no error.
   bool can_be_shrunk() const;
 
  private:
@@ -98,8 +99,9 @@ class NcclLink {
   NcclResult settle(NcclComm comm, NcclResult result, const GiveUp& give_up, Status& given_up);
   Status await(const char* what, NcclResult result);
   NcclResult wait_out(NcclResult result, platform::Deadline deadline);
-  Status finish_init(const char* what, NcclResult result, int rank, int size,
-                     const GiveUp& give_up);
+  Status finish_init(const char* what, NcclResult result, int rank, int size, const GiveUp& give_up,
+                     const Report& report);
+  Status fail_init(Status status, NcclLink* parent, const Report& report);
   Status check_made(const char* what, int rank, int size) const;
   void nap(platform::Duration& span);
   Status status_of(const char* what, NcclResult result) const;

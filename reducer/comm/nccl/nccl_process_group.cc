@@ -110,9 +110,11 @@ Status NcclProcessGroup::Impl::give_up(Deadline deadline) {
   return deadline.passed() ? Status(late()) : Status();
 }
 
-// Notifies the other ranks, so that they do not wait for a rank that gave up.
-Status NcclProcessGroup::Impl::connected(Status status) {
-  if (status.ok()) return status;
+// Notifies the other ranks, so that they do not wait for a rank that gave up. It is called before
+// the communicator ends, as other ranks may have theirs already, and would otherwise see a peer
+// leave that has named no cause.
+Status NcclProcessGroup::Impl::report_unconnected(Status status) {
+  LOCKSTEP_CHECK(!status.ok());
   Failure& failure = status.failure();
   // The failure came from a peer.
   if (failure.rank != kNone && failure.rank != rank_) return status;
@@ -129,8 +131,10 @@ Status NcclProcessGroup::Impl::connect() {
   origin_ = "ncclCommInitRankConfig";
   Status status = reserve();
   if (status.ok()) status = meet(id, deadline);
-  if (status.ok()) status = link_.init(id, rank_, size_, [&] { return give_up(deadline); });
-  return connected(std::move(status));
+  if (!status.ok()) return report_unconnected(std::move(status));
+  return link_.init(
+      id, rank_, size_, [&] { return give_up(deadline); },
+      [&](Status error) { return report_unconnected(std::move(error)); });
 }
 
 // All ranks must choose the same way, so each announces what it can do, once it has nothing in
@@ -149,7 +153,7 @@ Result<NcclProcessGroup::Impl::Remains> NcclProcessGroup::Impl::remains_of_all(R
     if (!told) {
       Failure failure = told.error().failure();
       failure.suspect = peer;
-      return failed(connected(failure));
+      return failed(report_unconnected(failure));
     }
     all.can_be_shrunk = all.can_be_shrunk && told->starts_with("shrinkable");
     all.is_healthy = all.is_healthy && told->ends_with("healthy");
@@ -169,10 +173,10 @@ Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<in
   id_ = parent.id_ + 1;
   const auto state = all->is_healthy ? NcclLink::Parent::kHealthy : NcclLink::Parent::kFailed;
   Status status = reserve();
-  if (status.ok())
-    status = link_.init_from(parent.link_, state, excluded, rank_, size_,
-                             [&] { return give_up(deadline); });
-  return connected(std::move(status));
+  if (!status.ok()) return report_unconnected(std::move(status));
+  return link_.init_from(
+      parent.link_, state, excluded, rank_, size_, [&] { return give_up(deadline); },
+      [&](Status error) { return report_unconnected(std::move(error)); });
 }
 
 // For a group that has failed on some rank: finalizing its communicator might wait for that rank.

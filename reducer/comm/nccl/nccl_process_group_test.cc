@@ -379,6 +379,32 @@ TEST_F(NcclConnect, OneRanksFailureIsHeardByTheOthersBeforeTheirDeadline) {
   }
 }
 
+// Notes whether rank 0 had ended its communicator when it wrote what it failed with.
+class WatchedStore final : public HashStore {
+ public:
+  explicit WatchedStore(ThreadNccl& nccl) : nccl_(nccl) {}
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    if (key == "nccl/failure") aborts_before_ = nccl_.calls("ncclCommAbort", 0);
+    return HashStore::set(key, value);
+  }
+  int aborts_before() const { return aborts_before_; }
+
+ private:
+  ThreadNccl& nccl_;
+  int aborts_before_ = kNone;
+};
+
+// A peer that has its communicator sees the end of this one in its first collective.
+TEST_F(NcclConnect, F2TheCauseIsInTheStoreBeforeTheCommunicatorEnds) {
+  const auto watched = std::make_shared<WatchedStore>(nccl);
+  store = watched;
+  nccl.gpu = 3;  // of CUDA; the device is GPU 0
+  const Status status = try_connect(0, 1, quick());
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+  EXPECT_EQ(watched->aborts_before(), 0);
+  EXPECT_EQ(nccl.calls("ncclCommAbort", 0), 1);
+}
+
 TEST_F(NcclConnect, RankZeroWithoutAnIdIsHeardOf) {
   nccl.set_script([](const std::string& function, int, int) {
     return function == "ncclGetUniqueId" ? NcclResult::kInternalError : NcclResult::kSuccess;
