@@ -1,8 +1,8 @@
 """Static graph, passes that the user ends by hand (require_manual_backward_finalization). The model has two losses, one
-of p and one of q, and the first pass has a backward for each of them. PyTorch sums all buckets when the first backward
-ends, which has nothing for q, and when the user ends the pass it writes that sum over the gradient that the second
-backward has left in q, without an error (P7, P11). Expected: the means, as in plain mode, or an error, as in dynamic mode. A
-version without such passes has nothing to show."""
+of p and one of q, and the first pass has a backward for each of them. PyTorch launches all buckets when the first
+backward ends, with nothing for q, and when the user ends the pass it writes that sum over the gradient that the second
+backward has left in q, without an error (P7, P11). Expected: the means, as in plain mode, or an error, as in dynamic
+mode. A version without such passes has nothing to show."""
 
 from ranks import DistributedDataParallel, Model, each, failed, grad_of, run, verdict
 
