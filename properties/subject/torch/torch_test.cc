@@ -135,7 +135,7 @@ TEST(TorchVersions, EndPassesWhenTheUserDoes) {
   const std::unique_ptr<Lane> lane = make_torch_lane(*subject);
   for (const auto& [name, is_right] :
        {std::pair("ended-after-backward", true), std::pair("ended-in-hook", false),
-        std::pair("never-ended", false)}) {
+        std::pair("never-ended", false), std::pair("static-backward-before-the-end", false)}) {
     const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + std::string(name) + ".json");
     ASSERT_TRUE(c) << c.error().to_string();
     Observation observation;

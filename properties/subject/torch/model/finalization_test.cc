@@ -76,6 +76,31 @@ TEST(TorchFinalization, NothingIsKnownOfAViewToWhichABackwardAddsWhileItIsSummed
   EXPECT_FALSE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
 }
 
+// Found by fuzzing (seed 61, case 2557): the buckets of a static first pass are launched when its
+// first backward ends, but a rank looks at its own uses when the user ends the pass. It takes what
+// the second backward has used for a part of the sums, which have nothing for it. Behind the first
+// parameter that the rank did not use, p2, it looks at the uses that were sent.
+TEST(TorchFinalization, WhatASecondBackwardUsesInAStaticFirstPassIsLost) {
+  Case t(2, Mode::kStatic, 4);
+  const RankPass both = graph({use(0, 100), use(1, 101), use(3, 103, {{}})}, {{2, 0}, {0, 0}});
+  t.step({with_backwards(both, {Backward{{0}}, Backward{{1}}})});
+  const Case automatic = by(t);
+  const Case by_hand = by(t, Finalization::kAfter);
+  ASSERT_TRUE(by_hand.expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by_hand.expectation.steps[0].any_error);
+  for (const std::uint32_t rank : {0U, 1U}) {
+    EXPECT_TRUE(by_hand.gradient(0, rank, 0).reduced);
+    EXPECT_EQ(by_hand.bits(0, rank, 0), automatic.bits(0, rank, 0));
+    EXPECT_TRUE(by_hand.gradient(0, rank, 1).reduced);
+    EXPECT_EQ(by_hand.value(0, rank, 1), 0);
+    EXPECT_EQ(automatic.value(0, rank, 1), automatic.c(0, rank, 1));
+    EXPECT_NE(automatic.c(0, rank, 1), 0);
+    EXPECT_FALSE(by_hand.gradient(0, rank, 2).defined);
+    EXPECT_FALSE(by_hand.gradient(0, rank, 3).reduced);
+    EXPECT_EQ(by_hand.value(0, rank, 3), by_hand.c(0, rank, 3));
+  }
+}
+
 TEST(TorchFinalization, ASecondEndIsAnError) {
   const Case twice = by(Case(2, Mode::kPlain, 1).step({uses({0})}), Finalization::kTwice);
   for (const std::uint32_t rank : {0U, 1U}) {

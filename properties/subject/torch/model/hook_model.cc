@@ -16,6 +16,7 @@
 #include "properties/subject/torch/model/parameter_memory.h"
 #include "properties/subject/torch/model/rank_state.h"
 #include "properties/subject/torch/model/sparse_launches.h"
+#include "properties/subject/torch/model/usage_map.h"
 #include "reference/arithmetic.h"
 #include "reference/buckets.h"
 #include "reference/order.h"
@@ -66,10 +67,10 @@ class HookModel {
   void list_collectives(ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
   bool is_skipped(std::uint32_t bucket) const;
-  void leave_out(std::uint32_t parameter, bool is_used);
-  void reduce_one(std::uint32_t parameter, bool is_used);
+  void leave_out(std::uint32_t parameter);
+  void reduce_one(std::uint32_t parameter);
   void reduce_entries(std::uint32_t parameter);
-  void end_reduction(std::uint32_t parameter, bool is_used);
+  void end_reduction(std::uint32_t parameter);
   void record(std::vector<ExpectedRankStep>& ranks);
 
   Gradient& gradient(std::uint32_t rank, std::uint32_t parameter) {
@@ -83,6 +84,10 @@ class HookModel {
   }
   double* given(std::uint32_t rank, std::uint32_t parameter) {
     return given_.data() + rank * memory_.total + memory_.places[parameter].start;
+  }
+  // Whether the parameter counts as used on the rank at the end of this pass.
+  bool takes(std::uint32_t rank, std::uint32_t parameter) const {
+    return ranks_[rank].takes[parameter] != 0;
   }
   bool is_dynamic() const { return program_.options.mode == Mode::kDynamic; }
   bool is_sparse(std::uint32_t parameter) const { return program_.parameters[parameter].sparse; }
@@ -125,7 +130,9 @@ class HookModel {
     return rank.is_complete && (!ends_by_hand() || rank.is_in_hook || endings(kind) > 0);
   }
   const std::vector<ExpectedBucket>& buckets() const { return layout_.buckets(); }
-  std::vector<std::uint32_t> missing(const Rank& rank) const;
+  std::vector<std::uint32_t> missing(const Rank& rank) const {
+    return not_ready(rank, memory_.reduced);
+  }
 
   const Program& program_;
   const Policies policies_;
@@ -141,12 +148,11 @@ class HookModel {
   std::vector<double> elements_;
   std::vector<double> given_;  // what is in the buckets, by rank
   CallSums sums_;
-  std::vector<Entries> entries_;         // sparse gradients, by rank and parameter
-  SparseLaunches launched_;              // in this step
-  bool is_open_ = false;                 // the model cannot tell what comes of this step
-  std::vector<std::uint8_t> is_raced_;   // by parameter, in this step
-  std::vector<std::uint8_t> is_in_use_;  // static mode: in the first pass, on some rank
-  bool is_counted_ = false;              // static mode: it is over
+  std::vector<Entries> entries_;        // sparse gradients, by rank and parameter
+  SparseLaunches launched_;             // in this step
+  bool is_open_ = false;                // the model cannot tell what comes of this step
+  std::vector<std::uint8_t> is_raced_;  // by parameter, in this step
+  bool is_counted_ = false;             // static mode: the first pass is over
 };
 
 HookModel::HookModel(const Program& program, const Policies& policies, Expectation& out)
@@ -176,7 +182,6 @@ void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
     rank.hooks.assign(program_.parameters.size(), 0);
     begin_pass(rank);
   }
-  is_in_use_.assign(program_.parameters.size(), 0);
   is_counted_ = false;
   layout_.begin(static_cast<std::uint32_t>(survivors_.size()));
   results_.begin_layout(buckets().size());
@@ -303,7 +308,7 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
     std::fill_n(elements(rank, parameter), memory_.places[parameter].count, 0.0);
     entries(rank, parameter) = {};
     zeroed.shapeless = zeroed.defined && program_.parameters[parameter].sizes.size() > 1;
-    if (!policies_.forgets_local_use && !policies_.use_outlives_zero_grad)
+    if (!policies_.forgets_local_use && !policies_.use_outlives_zero_grad && !is_counted_)
       ranks_[rank].used[parameter] = 0;
   }
 }
@@ -595,13 +600,6 @@ void HookModel::give_entries(std::uint32_t number, std::uint32_t parameter) {
   own.recorded = false;
 }
 
-std::vector<std::uint32_t> HookModel::missing(const Rank& rank) const {
-  std::vector<std::uint32_t> out;
-  for (const std::uint32_t parameter : memory_.reduced)
-    if (!rank.ready[parameter]) out.push_back(parameter);
-  return out;
-}
-
 // The sum of a call goes into the gradient.
 void HookModel::add_sum(const Event& event, std::uint32_t rank) {
   Gradient& target = gradient(rank, event.parameter);
@@ -745,19 +743,15 @@ void HookModel::list_collectives(ExpectedStep& expected) const {
 void HookModel::reduce(ExpectedStep& expected) {
   expected.is_reduced = true;
   list_collectives(expected);
-  for (const std::uint32_t parameter : memory_.reduced) {
-    const bool is_used = std::any_of(survivors_.begin(), survivors_.end(), [&](std::uint32_t rank) {
-      return ranks_[rank].sent[parameter] != 0;
-    });
-    if (!is_counted_) is_in_use_[parameter] = is_used ? 1 : 0;
-    reduce_one(parameter, program_.options.mode == Mode::kPlain ||
-                              (is_dynamic() ? is_used : is_in_use_[parameter] != 0));
-  }
+  find_taken(program_.options.mode, buckets(), survivors_, ranks_);
+  for (const std::uint32_t parameter : memory_.reduced) reduce_one(parameter);
   is_counted_ = is_static();
   for (const std::uint32_t number : survivors_) {
     Rank& rank = ranks_[number];
     rank.is_armed = rank.is_unfinished = rank.has_hook = false;
+    if (is_static()) continue;
     std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
+    rank.has_sums = false;
   }
 }
 
@@ -772,19 +766,20 @@ bool HookModel::is_skipped(std::uint32_t bucket) const {
                      [&](std::uint32_t parameter) { return unused[parameter] != 0; });
 }
 
-void HookModel::leave_out(std::uint32_t parameter, bool is_used) {
+void HookModel::leave_out(std::uint32_t parameter) {
   if (!policies_.repeats_skipped) return;
   for (const std::uint32_t rank : survivors_)
-    results_.repeat(rank, parameter, is_used,
+    results_.repeat(rank, parameter, takes(rank, parameter),
                     {gradient(rank, parameter), given(rank, parameter), elements(rank, parameter),
                      entries(rank, parameter)});
 }
 
-void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
-  if (is_skipped(memory_.places[parameter].bucket)) return leave_out(parameter, is_used);
-  if (is_sparse(parameter)) {
-    if (is_used || policies_.reduces_unused_sparse) reduce_entries(parameter);
-    end_reduction(parameter, is_used);
+void HookModel::reduce_one(std::uint32_t parameter) {
+  if (is_skipped(memory_.places[parameter].bucket)) return leave_out(parameter);
+  if (is_sparse(parameter)) {  // all ranks take it, or none does
+    if (takes(survivors_.front(), parameter) || policies_.reduces_unused_sparse)
+      reduce_entries(parameter);
+    end_reduction(parameter);
     return;
   }
   const DType dtype = wire_dtype(hook(), program_.parameters[parameter].dtype);
@@ -811,13 +806,14 @@ void HookModel::reduce_one(std::uint32_t parameter, bool is_used) {
     const double* result = given(survivors_[run.result], parameter) + begin;
     results_.keep(parameter, begin, end, result);
     for (const std::uint32_t rank : survivors_) {
-      const bool takes = is_used || (has_views() && gradient(rank, parameter).in_bucket &&
-                                     policies_.reduces_unused_views);
-      if (takes) std::copy_n(result, end - begin, elements(rank, parameter) + begin);
+      const bool is_written =
+          takes(rank, parameter) ||
+          (has_views() && gradient(rank, parameter).in_bucket && policies_.reduces_unused_views);
+      if (is_written) std::copy_n(result, end - begin, elements(rank, parameter) + begin);
     }
     begin = end;
   }
-  end_reduction(parameter, is_used);
+  end_reduction(parameter);
 }
 
 // The lists of all ranks, each with one entry a row, merged in the order of the ranks.
@@ -842,10 +838,11 @@ void HookModel::reduce_entries(std::uint32_t parameter) {
 }
 
 // What is known of a parameter's gradients after it.
-void HookModel::end_reduction(std::uint32_t parameter, bool is_used) {
+void HookModel::end_reduction(std::uint32_t parameter) {
   results_.end_reduction(parameter, is_lazy());
   for (const std::uint32_t rank : survivors_) {
     Gradient& each = gradient(rank, parameter);
+    const bool is_used = takes(rank, parameter);
     if (!is_used && !(each.defined && each.in_bucket)) continue;
     if (is_used) {
       each.defined = each.reduced = each.touched = true;

@@ -30,8 +30,10 @@ struct Rank {
   bool is_in_hook = false;      // in this step: a hook of the user's ends the pass
   std::uint32_t next_call = 0;  // of backward, in this step
   std::size_t next_event = 0;   // of that call
-  // By parameter; `sent` is what was used when the pass became complete.
-  std::vector<std::uint8_t> unused, ready, used, sent;
+  // By parameter; `sent` is what was used when the pass became complete, and `takes` what counts as
+  // used at its end (usage_map.h).
+  std::vector<std::uint8_t> unused, ready, used, sent, takes;
+  bool has_sums = false;             // `used` is what all ranks have sent
   std::vector<std::uint32_t> order;  // of hooks, for the rebuild
   // Static mode: how many synced forwards there were; the hooks of the first pass, and those that
   // are still to come in this one, by parameter.
@@ -49,6 +51,15 @@ struct Rank {
 inline bool are_ready(const Rank& rank, const std::vector<std::uint32_t>& parameters) {
   return std::all_of(parameters.begin(), parameters.end(),
                      [&rank](std::uint32_t parameter) { return rank.ready[parameter] != 0; });
+}
+
+// Returns those of these parameters that are not ready.
+inline std::vector<std::uint32_t> not_ready(const Rank& rank,
+                                            const std::vector<std::uint32_t>& parameters) {
+  std::vector<std::uint32_t> out;
+  for (const std::uint32_t parameter : parameters)
+    if (!rank.ready[parameter]) out.push_back(parameter);
+  return out;
 }
 
 }  // namespace lockstep::properties::torch_model
