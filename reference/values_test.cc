@@ -12,7 +12,8 @@
 namespace lockstep::reference {
 namespace {
 
-constexpr DType kAllOfValues[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16};
+constexpr DType kAllOfValues[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
+                                  DType::kBFloat16};
 
 // With more than these, two ranks may get the same value.
 constexpr std::uint32_t kFewRanks = 8;

@@ -348,8 +348,8 @@ void FaultErrors::require_one_of(std::uint32_t step, Among suspects, Requirement
   }
   if (is_nccl) {
     it.allow(Must::kSuspect, {.suspects = suspects, .open = open_anyway});
-    // A rank whose call of NCCL failed says so, and its peers name it as the cause. One whose process
-    // exited says nothing, and has to be suspected.
+    // A rank whose call of NCCL failed says so, and its peers name it as the cause. One whose
+    // process exited says nothing, and has to be suspected.
     if (!marks_one_rank(open_anyway))
       it.allow(Must::kSuspect, {.causes = suspects, .suspects = kNobody, .open = open_anyway});
     return;
