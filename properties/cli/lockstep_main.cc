@@ -292,8 +292,8 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   if (options.generate.is_interleaved &&
       !common_capabilities(options.subject).has(Capability::kInterleaved))
     return fmt::format(
-        "--interleaved: the subject '{}' has no such programs (lockstep matrix holds "
-        "PyTorch's reducer to Lockstep's contract, and has)",
+        "--interleaved: the subject '{}' has no such programs (lockstep matrix, and generate with "
+        "--contract lockstep, hold PyTorch's reducer to Lockstep's contract, and have)",
         options.subject.name());
   const Status status = parse_metamorphic(arguments.metamorphic, has_faults, options);
   return status.ok() ? std::string() : status.failure().detail;
@@ -534,6 +534,7 @@ CLI::App* add_generate(CLI::App& app, Arguments& arguments) {
   add_whole(*command, "seed", arguments.generate.seed, "as of fuzz --seed")->required();
   add_whole(*command, "index", arguments.generate.index, "of the case, from 0")->required();
   add_lane_and_subject(*command, arguments, false);
+  add_contract(*command, arguments);
   add_sources_of_cases(*command, arguments);
   command->add_option("-o,--output", arguments.generate.output,
                       "the file to write; standard output when it is left out");

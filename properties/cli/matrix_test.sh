@@ -39,6 +39,10 @@ done <<<"$commands"
 if "$program" matrix --subjects torch --cases 1 --corpus none --out torch >out 2>err; then
   expect 0 "torch (gloo)" "$program" matrix --subjects torch --interleaved --cases 12 --seed 1 --corpus none --jobs 2 --out torch
   [[ $(row 'interleaved forwards and backwards') =~ (right|wrong|other) ]] || fail "PyTorch runs no interleaved program"
+  # `generate` makes the same cases: PyTorch's own contract has no interleaved programs.
+  for ((i = 0; i < 12; ++i)); do "$program" generate 1 $i --subject torch --interleaved --contract lockstep; done >interleaved.json
+  grep -q '"local": true' interleaved.json || fail "no case of 12 has a forward under no_sync in a synced step"
+  expect 1 "has no such programs" "$program" generate 1 2 --subject torch --interleaved
 fi
 
 # The same command gives the same matrix.
