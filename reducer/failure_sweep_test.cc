@@ -412,7 +412,8 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
     for (int again = 0; again < kSteps; ++again) {
       const Status trained = rank.step();
       ASSERT_TRUE(trained.ok()) << trained.to_string();
-      rank.expect_exact(survivors == kSweptRanks ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 2});
+      rank.expect_exact(survivors == kSweptRanks ? std::vector<int>{0, 1, 2}
+                                                 : std::vector<int>{0, 2});
     }
   });
   EXPECT_TRUE(constructed == 0 || constructed == kSweptRanks || is_collective(place));

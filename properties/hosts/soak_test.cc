@@ -147,7 +147,8 @@ class Soak : public TrainersTest {
   std::int64_t keys_of_steps() {
     const std::int64_t keys = store_keys();
     const int steps = lives_[0].steps;
-    return wait([&] { return lives_[0].steps >= steps + kTrainedSteps; }) ? store_keys() - keys : -1;
+    return wait([&] { return lives_[0].steps >= steps + kTrainedSteps; }) ? store_keys() - keys
+                                                                          : -1;
   }
   int wrong_steps() const {
     int wrong = 0;

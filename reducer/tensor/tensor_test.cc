@@ -36,7 +36,8 @@ TEST(Shape, TheLargestThatCanBeCountedIsCounted) {
 
 TEST(Tensor, OfMoreBytesThanAnyMemoryIsRefused) {
   HostDevice device;
-  for (const Shape& shape : {Shape::row_major({kTwoTo32 * (kTwoTo32 / 8)}), Shape::row_major({kTwoTo32, kTwoTo32})}) {
+  for (const Shape& shape :
+       {Shape::row_major({kTwoTo32 * (kTwoTo32 / 8)}), Shape::row_major({kTwoTo32, kTwoTo32})}) {
     const Result<Tensor> tensor = Tensor::empty(device, DType::kFloat64, shape);
     ASSERT_FALSE(tensor.has_value());
     EXPECT_EQ(tensor.error().code(), Code::kInvalidArgument);

@@ -18,9 +18,9 @@ using platform::Deadline;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kReducerTimeout{30000};     // a timeout that a test must not need
-constexpr seconds kReducerErrorTime{15};         // what any error may take
-constexpr milliseconds kDeadline{1000};  // of a collective that a peer never joins
+constexpr milliseconds kReducerTimeout{30000};  // a timeout that a test must not need
+constexpr seconds kReducerErrorTime{15};        // what any error may take
+constexpr milliseconds kDeadline{1000};         // of a collective that a peer never joins
 
 // One rank with parameters p and q, in a group of its own connection.
 struct Member {

@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kThreadsTimeout{30'000};  // A test must not need this timeout.
-constexpr std::size_t kEach = 8;       // collectives of a thread
+constexpr std::size_t kEach = 8;                 // collectives of a thread
 
 // Runs the collectives of one thread of a rank, whose sums have `count` elements.
 void sum_all(GlooProcessGroup& group, std::size_t count, std::vector<Status>& statuses) {
@@ -81,7 +81,8 @@ TEST(GlooThreads, F5GroupsAreDroppedAndMadeAnewWhileOthersConnect) {
       platform::Thread dropper("dropper", [&last] { last.reset(); });
       if (rank < size) {
         auto own = std::make_shared<PrefixStore>("generation " + std::to_string(generation), store);
-        auto made = GlooProcessGroup::connect(std::move(own), rank, size, with_timeout(kThreadsTimeout));
+        auto made =
+            GlooProcessGroup::connect(std::move(own), rank, size, with_timeout(kThreadsTimeout));
         EXPECT_TRUE(made.has_value()) << made.error().to_string();
         if (made) next = std::move(*made);
       }

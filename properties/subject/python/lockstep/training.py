@@ -21,6 +21,7 @@ from lockstep.ranks import SCALARS, declared, die_with_parent, one_line
 
 FORWARD = -1  # the number of the call that failed, if it is a forward
 PR_SET_CHILD_SUBREAPER = 36
+TIME_TO_END = 1  # seconds that a process which a wrapper has forked may take to end after its call
 CAME_BACK_TWICE = 77  # how a process ends that came back from a wrapper's call beside its rank
 INTEGERS = {torch.float16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 NUMBER_OF_PIDS = 4  # that are named
@@ -256,12 +257,16 @@ class Processes:
     def left(self):
         """What is wrong with the processes that were forked since the last call; None if nothing is."""
         complaint = None
+        deadline = time.monotonic() + TIME_TO_END
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return complaint
             if pid == 0:
+                if time.monotonic() < deadline:  # one that came back twice may be about to end
+                    time.sleep(0.01)
+                    continue
                 return "left processes behind, which a wrapper must not: %s" % self.kill_all()
             if os.WIFEXITED(status) and os.WEXITSTATUS(status) == CAME_BACK_TWICE:
                 complaint = "came back twice from a call of the wrapper, which forks"
