@@ -159,7 +159,7 @@ const Failure* suspected_by_others(const Reports& reports) {
   return least;
 }
 
-// Whether a rank has lost a peer, and its group does not say which one, as of NCCL.
+// Returns whether a rank has lost a peer and does not know which one: NCCL does not say it.
 bool is_loss_without_name(const Failure& report) {
   return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;
 }

@@ -320,7 +320,7 @@ TEST(ReducerSurvivors, F2ThePeersBucketIsNotNamedWithTheParametersOfTheCause) {
     own.bucket = 3;
     own.parameters = {"p", "q"};
     Failure settled = FailureBoard(store, 0, 2).settle(own, seconds(10));
-    // As Reducer::fail() does.
+    // Reducer::fail() names them, too, before it reports.
     Layout layout;
     layout.buckets.resize(4);
     layout.buckets[3].members = {{0}, {1}};

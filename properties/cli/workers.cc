@@ -223,8 +223,6 @@ std::optional<Found> Workers::wait(std::chrono::milliseconds limit) {
 std::optional<Found> Workers::collect(int worker) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
   if (slot.done) return std::nullopt;
-  // This comes first, because a worker that has lost its line may continue for a while.
-  const std::uint64_t index = shared_->workers[static_cast<std::size_t>(worker)].current;
   std::string text;
   switch (slot.child->receive(text, std::chrono::milliseconds(0))) {
     case Child::Received::kNothing:
@@ -237,7 +235,9 @@ std::optional<Found> Workers::collect(int worker) {
     case Child::Received::kLost:
       break;
   }
-  return lost(worker, index, crash_of(*slot.child));
+  // A worker that finds its line closed or written to begins no other case, so this is the case.
+  return lost(worker, shared_->workers[static_cast<std::size_t>(worker)].current,
+              crash_of(*slot.child));
 }
 
 std::optional<Found> Workers::read(int worker, const std::string& text) {

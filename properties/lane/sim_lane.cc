@@ -389,7 +389,8 @@ class SimLane final : public properties::Lane {
     if (ends_at_once(c)) note_late_ends(observation);
   }
 
-  // Whether whatever ends a step of the case takes no time, and NCCL ends a communicator at once.
+  // Returns whether each fault of the case that ends a step acts without taking any time, and the
+  // release of NCCL ends a communicator at once.
   bool ends_at_once(const Case& c) const {
     if (c.program.options.transport != reference::Transport::kNccl) return false;
     const faults::NcclProfile profile = faults::nccl_profile(nccl_version(c));

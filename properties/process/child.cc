@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -30,7 +32,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kClosedStatus = 113;  // of a child that finds its line closed; no subject's by chance
+// The exit statuses of a child that finds its line closed, or written to by somebody else; no
+// subject's by chance.
+constexpr int kClosedStatus = 113;
+constexpr int kForeignStatus = 114;
 constexpr char kNewsMark = 'n';
 constexpr char kDoneMark = 'd';
 constexpr std::size_t kPrefixBytes = sizeof(std::uint64_t) + 1;  // the nonce, and the kind
@@ -104,11 +109,13 @@ bool is_signal_of_child(int signal, pid_t sender) noexcept {
   return true;
 }
 
-bool ChildLine::say(char kind, const std::string& text) const {
+bool ChildLine::say(char kind, const std::string& text) {
   check();
   std::string message(sizeof nonce_, '\0');
   std::memcpy(message.data(), &nonce_, sizeof nonce_);
-  return send_message(fd_, message + kind + text);
+  const bool is_sent = send_message(fd_, message + kind + text);
+  unread_ = unread_by_parent();
+  return is_sent;
 }
 
 bool ChildLine::send(const std::string& text) { return say(kNewsMark, text); }
@@ -117,8 +124,18 @@ bool ChildLine::receive(std::string& text) const {
   return receive_message(fd_, text, std::nullopt) == Receive::kMessage;
 }
 
-void ChildLine::check() const {
+void ChildLine::check() {
   if (::fcntl(fd_, F_GETFD) < 0) ::_exit(kClosedStatus);
+  const int unread = unread_by_parent();
+  if (unread > unread_) ::_exit(kForeignStatus);
+  unread_ = unread;
+}
+
+// Returns how much of what was written to the line the parent has not read yet, in the kernel's
+// measure, which counts more than the bytes; 0 where the kernel does not say.
+int ChildLine::unread_by_parent() const {
+  int unread = 0;
+  return ::ioctl(fd_, SIOCOUTQ, &unread) == 0 ? unread : 0;
 }
 
 void ChildLine::finish() {
@@ -210,9 +227,10 @@ Child::Received Child::receive(std::string& text, std::chrono::milliseconds limi
 // The child may be about to end, and then that says more.
 Child::Received Child::lose(const std::string& why) {
   const std::optional<int> status = end_within(pid_, kEndLimit);
-  const bool is_closed = status && WIFEXITED(*status) && WEXITSTATUS(*status) == kClosedStatus;
-  if (!status || is_closed) return lose_now(why);
+  if (!status) return lose_now(why);
   const bool has_exited = WIFEXITED(*status);
+  if (has_exited && WEXITSTATUS(*status) == kClosedStatus) return lose_now(why);
+  if (has_exited && WEXITSTATUS(*status) == kForeignStatus) return lose_now(kWrote);
   return lose_now(describe_end(*status) +
                   (has_exited ? ", without having said that it was done" : ""));
 }

@@ -34,18 +34,20 @@ class ChildLine {
   ChildLine(int fd, std::uint64_t nonce) : fd_(fd), nonce_(nonce) {}
   bool send(const std::string& text);     // false if the other end is gone
   bool receive(std::string& text) const;  // waits; false if the other end is gone
-  // Ends the child if a subject has closed the child's end. Called between two cases, so that the
-  // right case is blamed.
-  void check() const;
+  // Ends the child if a subject has closed the child's end, or written to it. Called between two
+  // cases, so that the right case is blamed.
+  void check();
   // Reports that the child is done, and ends it as it is: nothing is destroyed.
   [[noreturn]] void finish();
 
  private:
   friend class Child;
-  bool say(char kind, const std::string& text) const;
+  bool say(char kind, const std::string& text);
+  int unread_by_parent() const;
 
   const int fd_;
   const std::uint64_t nonce_;
+  int unread_ = 0;  // at most this much of the child's own messages, as of the last look
 };
 
 class Child {

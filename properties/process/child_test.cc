@@ -129,6 +129,45 @@ TEST(Child, ThatWritesToItsLineIsLost) {
               HasSubstr("wrote to a descriptor"));
 }
 
+// Three bytes are fewer than any message has.
+TEST(Child, WhoseLineIsWrittenToIsEndedAtTheNextCheck) {
+  Child child;
+  ASSERT_TRUE(child
+                  .start([](ChildLine& line) {
+                    line.send("mine");
+                    for (int fd = 3; fd < 256; ++fd)
+                      if (::write(fd, "log", 3) < 0) continue;
+                    line.check();
+                    ::_exit(99);
+                  })
+                  .ok());
+  std::string text;
+  ASSERT_EQ(child.receive(text, kLong), Received::kMessage);
+  EXPECT_EQ(text, "mine");
+  EXPECT_EQ(child.receive(text, kLong), Received::kLost);
+  EXPECT_THAT(child.how_lost(), HasSubstr("wrote to a descriptor"));
+}
+
+TEST(Child, WhoseOwnMessagesAreNotReadYetPassesEachCheck) {
+  Child child;
+  ASSERT_TRUE(child
+                  .start([](ChildLine& line) {
+                    for (const char* each : {"one", "two", "three"}) {
+                      line.check();
+                      line.send(each);
+                      line.check();
+                    }
+                  })
+                  .ok());
+  while (!child.has_ended()) ::usleep(1000);
+  std::string text;
+  for (const char* each : {"one", "two", "three"}) {
+    ASSERT_EQ(child.receive(text, kLong), Received::kMessage);
+    EXPECT_EQ(text, each);
+  }
+  EXPECT_EQ(child.receive(text, kLong), Received::kFinished);
+}
+
 // Its socket stays open in a process that it has left behind.
 TEST(Child, ThatLeavesAProcessBehindIsLostAllTheSame) {
   int fds[2];

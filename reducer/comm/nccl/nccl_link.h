@@ -84,8 +84,8 @@ class NcclLink {
     return result == NcclResult::kSuccess ? Status() : status_of(what, result);
   }
   bool is_alive() const;  // Whether there is a communicator.
-  // Whether there is a communicator that another one can be made of, once nobody calls NCCL with it
-  // any more: it has no error.
+  // Returns whether ncclCommShrink can make another communicator of this one: it is there, and has
+  // no error. Nobody may call NCCL with it meanwhile.
   bool can_be_shrunk() const;
 
  private:

@@ -85,7 +85,7 @@ class HookModel {
   double* given(std::uint32_t rank, std::uint32_t parameter) {
     return given_.data() + rank * memory_.total + memory_.places[parameter].start;
   }
-  // Whether the parameter counts as used on the rank at the end of this pass.
+  // Returns whether PyTorch counts the parameter as used on this rank when the pass ends.
   bool takes(std::uint32_t rank, std::uint32_t parameter) const {
     return ranks_[rank].takes[parameter] != 0;
   }

@@ -1,4 +1,5 @@
-// What a rank takes for used when a pass ends (hook_model.cc). Pure; any thread; nothing fails.
+// Which parameters a rank of PyTorch counts as used when a pass ends; part of the model in
+// hook_model.cc. The functions are pure: any thread may call them, and none fails.
 #pragma once
 
 #include <algorithm>
