@@ -130,8 +130,8 @@ void Reducer::abort(const Status& cause) {
   const bool is_of_another =
       failure.rank >= 0 && failure.rank < collectives_.size() && failure.rank != rank;
   // Another rank gave up as it had lost a peer without a name. That rank has done its part.
-  const bool is_loss_without_name = failure.code == Code::kPeerLost && failure.definite;
-  if (!is_named && is_of_another && !is_loss_without_name && failure.suspect == kNone)
+  const bool has_lost_a_peer = failure.code == Code::kPeerLost && failure.definite;
+  if (!is_named && is_of_another && !has_lost_a_peer && failure.suspect == kNone)
     failure.suspect = failure.rank;
   if (!is_named) failure.rank = rank;
   failure.definite = true;

@@ -222,7 +222,10 @@ std::optional<Found> Workers::wait(std::chrono::milliseconds limit) {
 // Reads a worker's message, if there is one.
 std::optional<Found> Workers::collect(int worker) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
-  if (slot.done) return std::nullopt;
+  if (slot.done || !slot.child->has_news()) return std::nullopt;
+  // As long as nobody reads what a subject has written to the worker's line, the worker begins no
+  // other case (ChildLine::check). So this comes before the line is read.
+  const std::uint64_t index = shared_->workers[static_cast<std::size_t>(worker)].current;
   std::string text;
   switch (slot.child->receive(text, std::chrono::milliseconds(0))) {
     case Child::Received::kNothing:
@@ -235,9 +238,7 @@ std::optional<Found> Workers::collect(int worker) {
     case Child::Received::kLost:
       break;
   }
-  // A worker that finds its line closed or written to begins no other case, so this is the case.
-  return lost(worker, shared_->workers[static_cast<std::size_t>(worker)].current,
-              crash_of(*slot.child));
+  return lost(worker, index, crash_of(*slot.child));
 }
 
 std::optional<Found> Workers::read(int worker, const std::string& text) {

@@ -187,6 +187,12 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
 
 bool Child::has_ended() const { return is_running() && properties::has_ended(pid_); }
 
+bool Child::has_news() const {
+  if (!is_running()) return false;
+  pollfd entry{fd_, POLLIN, 0};
+  return signal_of(pid_) != 0 || has_ended() || ::poll(&entry, 1, 0) > 0;
+}
+
 bool Child::send(const std::string& text) {
   return is_running() && send_message(fd_, text, kSendLimit);
 }

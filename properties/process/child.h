@@ -34,8 +34,8 @@ class ChildLine {
   ChildLine(int fd, std::uint64_t nonce) : fd_(fd), nonce_(nonce) {}
   bool send(const std::string& text);     // false if the other end is gone
   bool receive(std::string& text) const;  // waits; false if the other end is gone
-  // Ends the child if a subject has closed the child's end, or written to it. Called between two
-  // cases, so that the right case is blamed.
+  // Ends the child if a subject has closed the child's end, or has written to it what the parent
+  // has not read yet. Called between two cases, so that the right case is blamed.
   void check();
   // Reports that the child is done, and ends it as it is: nothing is destroyed.
   [[noreturn]] void finish();
@@ -47,7 +47,10 @@ class ChildLine {
 
   const int fd_;
   const std::uint64_t nonce_;
-  int unread_ = 0;  // at most this much of the child's own messages, as of the last look
+  // How much the parent had not read at the last look, all of it the child's own. What somebody
+  // else writes while the parent reads as much or more of that goes unnoticed until the parent
+  // comes to it.
+  int unread_ = 0;
 };
 
 class Child {
@@ -69,6 +72,8 @@ class Child {
   // Whether the child has ended, so that receive() returns at once, even if another process still
   // holds the child's socket.
   bool has_ended() const;
+  // Returns whether receive() has something to tell at once: a message, an end or a signal.
+  bool has_news() const;
 
   // Returns false if the child does not read the text within some seconds.
   bool send(const std::string& text);

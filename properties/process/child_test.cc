@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -129,18 +130,47 @@ TEST(Child, ThatWritesToItsLineIsLost) {
               HasSubstr("wrote to a descriptor"));
 }
 
-// Three bytes are fewer than any message has.
+// Writes fewer bytes than any message has to every socket of the process.
+void write_to_sockets() {
+  for (int fd = 3; fd < 256; ++fd)
+    if (::send(fd, "log", 3, MSG_NOSIGNAL) < 0) continue;
+}
+
 TEST(Child, WhoseLineIsWrittenToIsEndedAtTheNextCheck) {
   Child child;
   ASSERT_TRUE(child
                   .start([](ChildLine& line) {
+                    std::string text;
                     line.send("mine");
-                    for (int fd = 3; fd < 256; ++fd)
-                      if (::write(fd, "log", 3) < 0) continue;
+                    line.receive(text);  // The parent has read the message.
+                    line.check();
+                    write_to_sockets();
                     line.check();
                     ::_exit(99);
                   })
                   .ok());
+  std::string text;
+  ASSERT_EQ(child.receive(text, kLong), Received::kMessage);
+  EXPECT_EQ(text, "mine");
+  EXPECT_FALSE(child.has_news());
+  ASSERT_TRUE(child.send("go on"));
+  while (!child.has_ended()) ::usleep(1000);
+  EXPECT_TRUE(child.has_news());
+  EXPECT_EQ(child.receive(text, kLong), Received::kLost);
+  EXPECT_THAT(child.how_lost(), HasSubstr("wrote to a descriptor"));
+}
+
+TEST(Child, WhoseLineIsWrittenToBehindAnUnreadMessageIsEndedToo) {
+  Child child;
+  ASSERT_TRUE(child
+                  .start([](ChildLine& line) {
+                    line.send("mine");
+                    write_to_sockets();
+                    line.check();
+                    ::_exit(99);
+                  })
+                  .ok());
+  while (!child.has_ended()) ::usleep(1000);
   std::string text;
   ASSERT_EQ(child.receive(text, kLong), Received::kMessage);
   EXPECT_EQ(text, "mine");
