@@ -6,6 +6,7 @@
 #   configure PRESET      makes the build folder of a preset, unless it is there and up to date
 #   build PRESET [TARGET] builds it
 #   parallel_jobs         how many things to do at once
+#   parallel_tests        how many tests to run at once
 #   fetch_wheel ...       brings a file from PyPI, checked against its hash
 #
 # The output of a stage goes to build/logs/NAME.log (LOCKSTEP_LOGS=FOLDER: there). It is shown when the stage
@@ -72,6 +73,12 @@ parallel_jobs() {
   printf '%s\n' $((processors < fit ? processors : fit))
 }
 
+# Most tests wait (for a timeout, for a process to end), so twice as many run at once as there are processors; a busy one counts as
+# two (lockstep_long_test in cmake/Testing.cmake).
+parallel_tests() {
+  if [[ -n ${LOCKSTEP_JOBS:-} ]]; then parallel_jobs; else printf '%s\n' $((2 * $(parallel_jobs))); fi
+}
+
 # stage_line NAME TEXT: one line of the report; it takes the place of the "..." shown on a terminal meanwhile.
 stage_line() {
   if [[ -t 1 ]] && ! verbose; then printf '\r\033[K'; fi
@@ -135,7 +142,7 @@ run_ctest() {
   start=$(now_ms)
   if [[ -t 1 ]] && ! verbose; then printf '%-18s ...' "$name"; fi
   run_logged "$name" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-    --parallel "$(parallel_jobs)" "$@" || code=$?
+    --parallel "$(parallel_tests)" "$@" || code=$?
   if ((code == 130)); then lockstep_interrupted INT 130; fi
   stage_line "$name" "$(seconds_since "$start") s"
   closing=$(grep -E 'tests passed, [0-9]+ tests? failed out of' "$lockstep_logs/$name.log" | tail -n 1 || true)

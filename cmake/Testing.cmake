@@ -2,6 +2,8 @@
 # lockstep_test_sources(OUT folder...): their *_test.cc files.
 # lockstep_test(name SOURCES ... LIBS ... [LABELS ...] [RESOURCE_LOCK ...]): a GoogleTest program; every test in it is a test of
 # ctest. Of tests with the same RESOURCE_LOCK one runs at a time.
+# lockstep_long_test(SECONDS [BUSY] TEST...): tests that take about so many seconds, so that ctest begins with them, in a fresh
+# clone too. ci/test runs twice as many tests at once as there are processors, as most of them wait; one that is BUSY counts as two.
 include(GoogleTest)
 
 function(lockstep_sources out)
@@ -38,4 +40,13 @@ function(lockstep_test name)
     set(lock RESOURCE_LOCK ${ARG_RESOURCE_LOCK})
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 LABELS "${ARG_LABELS}" ${lock})
+endfunction()
+
+function(lockstep_long_test seconds)
+  cmake_parse_arguments(ARG "BUSY" "" "" ${ARGN})
+  set(processors 1)
+  if(ARG_BUSY)
+    set(processors 2)
+  endif()
+  set_tests_properties(${ARG_UNPARSED_ARGUMENTS} PROPERTIES COST ${seconds} PROCESSORS ${processors})
 endfunction()

@@ -17,6 +17,9 @@
 
 namespace lockstep::properties {
 
+// A turn for CasePool::wait() in which Ctrl-C is answered soon.
+inline constexpr std::chrono::milliseconds kTurnOfPool{100};
+
 // Where cases run.
 struct PoolStation {
   LaneKind lane = LaneKind::kSim;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
 #include "properties/cli/server.h"
-#include "properties/lane/needs.h"
 #include "properties/report/case_page.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/failure_report.h"
@@ -45,18 +43,9 @@ std::optional<Case> load(const std::string& path, const Subject& subject) {
   return std::move(*c);
 }
 
-// A failure proves nothing if the machine has run out of what the lane needs.
 Outcome run_here(CaseServer& server, const Case& c, CaseServer::Request request, LaneKind lane,
                  const Subject& subject) {
-  Outcome outcome = server.run(c, request);
-  const Failing failing = outcome.verdict.failing;
-  if (outcome.verdict.ok() || failing == Failing::kInconclusive) return outcome;
-  const Status status = check_needs(still_needed(needs_of(lane, subject, 1)));
-  if (!status.ok())
-    outcome.verdict =
-        not_run(fmt::format("the case ended in {}, on a machine that lacks what the lane needs: {}",
-                            name_of(failing), status.failure().detail));
-  return outcome;
+  return unless_machine_lacks(server.run(c, request), lane, subject, 1);
 }
 
 FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Subject& subject,
@@ -73,11 +62,6 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
   report.program = program;
   report.commit = kCommit;
   return report;
-}
-
-std::string verdict_line(const Outcome& outcome) {
-  if (outcome.verdict.ok()) return fmt::format("ok (trace {:016x})", outcome.trace_hash);
-  return fmt::format("{} (oracle: {})", name_of(outcome.verdict.failing), outcome.verdict.oracle);
 }
 
 }  // namespace
@@ -207,55 +191,6 @@ int run_diagnose(const std::vector<std::string>& flight_record_files) {
   if (!diagnosis) return complain(diagnosis.error());
   tell(diagnosis->to_string());
   return diagnosis->clean() ? 0 : kRanksDiffer;
-}
-
-int run_corpus_check(const std::string& folder) {
-  std::error_code error;
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
-    if (entry.path().extension() == ".json") files.push_back(entry.path().string());
-  if (error) return complain(fmt::format("cannot read the folder {}: {}", folder, error.message()));
-  if (files.empty()) return complain(fmt::format("there is no case (*.json) in {}", folder));
-  std::sort(files.begin(), files.end());
-  watch_for_interrupt();
-  const ScratchFolder scratch;
-  int code = 0;
-  std::size_t failed = 0;
-  std::size_t judged = 0;
-  std::set<std::string> lacking;  // files of cases with an option that the reducer lacks
-  const Subject subject;
-  std::vector<LaneKind> lanes = {LaneKind::kSim};
-  if (has_lane(LaneKind::kGloo, subject)) lanes.push_back(LaneKind::kGloo);
-  for (const LaneKind lane : lanes) {
-    CaseServer server(lane, subject);
-    for (const std::string& file : files) {
-      const Result<Case> c = read_case(file);
-      if (!c) return complain(c.error(), kUsage);
-      if (!missing(*c, subject.capabilities).empty()) {
-        lacking.insert(file);
-        continue;
-      }
-      const Outcome outcome =
-          run_here(server, *c, {lane == LaneKind::kSim, false, false}, lane, subject);
-      if (interrupted()) {
-        tell(fmt::format("corpus: interrupted after {} of {} runs, {} failing\n", judged,
-                         lanes.size() * files.size(), failed));
-        return kInterrupted;
-      }
-      ++judged;
-      tell(fmt::format("{}  {}: {}\n", name_of(lane), file, verdict_line(outcome)));
-      if (outcome.verdict.ok()) continue;
-      tell(outcome.verdict.message + "\n");
-      ++failed;
-      if (code == 0) code = static_cast<int>(outcome.verdict.failing);
-    }
-  }
-  for (const std::string& file : lacking)
-    tell(
-        fmt::format("not run: {}, which is about an option that Lockstep's reducer lacks\n", file));
-  tell(fmt::format("corpus: {} cases in {}, {} failing\n", files.size() - lacking.size(),
-                   lanes.size() == 1 ? "the lane sim alone" : "2 lanes", failed));
-  return code;
 }
 
 }  // namespace lockstep::properties

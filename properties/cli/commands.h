@@ -50,8 +50,4 @@ int run_show(const std::string& case_file);
 constexpr int kRanksDiffer = 72;
 int run_diagnose(const std::vector<std::string>& flight_record_files);
 
-// Runs every *.json of the folder on the production reducer, in the sim lane and on Gloo. All must
-// pass.
-int run_corpus_check(const std::string& folder);
-
 }  // namespace lockstep::properties

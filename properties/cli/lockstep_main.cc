@@ -21,6 +21,7 @@
 #include "properties/case/case_json.h"
 #include "properties/cli/campaign.h"
 #include "properties/cli/commands.h"
+#include "properties/cli/corpus_check.h"
 #include "properties/cli/doctor.h"
 #include "properties/cli/eval.h"
 #include "properties/cli/exhaust.h"
@@ -71,7 +72,7 @@ struct Arguments {
   std::string case_file;
   std::string shell;
   std::vector<std::string> records;
-  std::string corpus = "properties/corpus";
+  CorpusCheckOptions corpus_check;
   FuzzOptions fuzz;
   std::string campaign;  // empty: none
   std::string shard = "auto";
@@ -238,8 +239,8 @@ int become_seeded(const Arguments& arguments) {
 }
 
 // Returns 0 if this machine has what the lane needs; otherwise prints one line.
-int refuse_machine(LaneKind lane, const Subject& subject) {
-  const Status status = check_needs(needs_of(lane, subject, 1));
+int refuse_machine(LaneKind lane, const Subject& subject, int jobs = 1) {
+  const Status status = check_needs(needs_of(lane, subject, jobs));
   return status.ok() ? 0 : complain(status, kInconclusive);
 }
 
@@ -807,10 +808,14 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   corpus_app->require_subcommand(1);
   CLI::App* check_app =
       corpus_app->add_subcommand("check", "run every case of a folder and judge it");
-  check_app->add_option("folder", a.corpus, "with *.json files")->capture_default_str();
+  check_app->add_option("folder", a.corpus_check.folder, "with *.json files")
+      ->capture_default_str();
+  check_app->add_option("--jobs", a.corpus_check.jobs, "cases at once")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   commands.push_back({corpus_app, [&a] {
-                        const int code = refuse_machine(LaneKind::kGloo, {});
-                        return code != 0 ? code : run_corpus_check(a.corpus);
+                        const int code = refuse_machine(LaneKind::kGloo, {}, a.corpus_check.jobs);
+                        return code != 0 ? code : run_corpus_check(a.corpus_check);
                       }});
 
   CLI::App* completion_app =

@@ -28,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTurnOfPool{100};
 constexpr std::chrono::seconds kCheckEvery{1};  // how often the machine's resources are checked
 
 bool is_failing(const Outcome& outcome) {

@@ -7,6 +7,7 @@
 
 #include "properties/case/case_json.h"
 #include "properties/cli/interrupt.h"
+#include "properties/lane/needs.h"
 #include "properties/lane/time_limit.h"
 #include "properties/run/case_runner.h"
 
@@ -33,6 +34,17 @@ Verdict starved_of(std::chrono::milliseconds limit) {
 }
 
 Verdict not_run(const std::string& what) { return {Failing::kInconclusive, "environment", what}; }
+
+Outcome unless_machine_lacks(Outcome outcome, LaneKind lane, const Subject& subject, int jobs) {
+  const Failing failing = outcome.verdict.failing;
+  if (outcome.verdict.ok() || failing == Failing::kInconclusive) return outcome;
+  const Status status = check_needs(still_needed(needs_of(lane, subject, jobs)));
+  if (!status.ok())
+    outcome.verdict =
+        not_run(fmt::format("the case ended in {}, on a machine that lacks what the lane needs: {}",
+                            name_of(failing), status.failure().detail));
+  return outcome;
+}
 
 void CaseServer::serve(ChildLine& line) {
   const Status opened = open_subject(subject_);

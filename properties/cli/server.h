@@ -65,5 +65,8 @@ Verdict hang_of(std::chrono::milliseconds limit);
 Verdict starved_of(std::chrono::milliseconds limit);
 // The verdict on a run that was impossible: `what` says what is missing, and what to do.
 Verdict not_run(const std::string& what);
+// A failure proves nothing if the machine has run out of what the lane with so many jobs needs:
+// then the verdict is that the case was not run.
+Outcome unless_machine_lacks(Outcome outcome, LaneKind lane, const Subject& subject, int jobs);
 
 }  // namespace lockstep::properties

@@ -19,7 +19,7 @@ using faults::net::NetFault;
 using faults::net::NetKind;
 using faults::net::NetPlan;
 
-constexpr std::chrono::milliseconds kUnderWay{300};  // until operations run
+constexpr std::chrono::milliseconds kUntilOperationsRun{300};  // until operations run
 constexpr std::chrono::milliseconds kSlack{20000};   // to be told, beyond the group's timeout
 
 Result<std::optional<NetPlan>> make_plan(const std::string& fault, int victim) {
@@ -65,7 +65,7 @@ Result<std::vector<Told>> run_fault_round(const Fleet::Setup& setup, const std::
   Status status = (*fleet)->tell(
       {{"do", "until_failure"}, {"operation", round.operation}, {"limit_ms", limit.count()}});
   if (!status.ok()) return failed(std::move(status));
-  std::this_thread::sleep_for(kUnderWay);
+  std::this_thread::sleep_for(kUntilOperationsRun);
   const platform::Duration at = strike(round.fault, loaded->back().at("pid").get<pid_t>(), *plan);
   // A connection that is reset is the victim's, which is told, too.
   const int tellers = *plan ? setup.ranks : victim;

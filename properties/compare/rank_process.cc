@@ -32,7 +32,7 @@ constexpr Duration kLimit = std::chrono::seconds(20);  // of one operation, and 
 constexpr Duration kLook = std::chrono::milliseconds(50);
 constexpr Duration kPoll = std::chrono::microseconds(500);
 constexpr Duration kGrace = std::chrono::milliseconds(500);
-constexpr auto kUnderWay = std::chrono::milliseconds(20);  // until an operation has begun
+constexpr auto kUntilOneHasBegun = std::chrono::milliseconds(20);  // until an operation has begun
 
 // What NCCL chooses by itself when it is not pinned.
 constexpr const char* kPins[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_MIN_NCHANNELS",
@@ -428,7 +428,7 @@ RankProcess::Reply RankProcess::abort(const Json& request) {
       });
     if (!status.ok()) return failed(std::move(status));
   }
-  std::this_thread::sleep_for(kUnderWay);
+  std::this_thread::sleep_for(kUntilOneHasBegun);
   if (Status status = meet(everyone_); !status.ok()) return failed(std::move(status));
   const std::int64_t begin = now_ns();
   link_->abort(kGrace);

@@ -23,7 +23,7 @@ Json axis_titled(const std::string& title) {
   return {{"title", {{"display", true}, {"text", title}}}};
 }
 
-double rounded(double value) { return std::round(value * 1e4) / 1e4; }
+double four_decimals(double value) { return std::round(value * 1e4) / 1e4; }
 
 // Long names take two lines: on a phone, a chart has room for some 18 letters.
 Json label_of(const std::string& name) {
@@ -52,8 +52,8 @@ std::string ratio_chart(const std::vector<RatioRow>& rows, const std::string& ax
   Json ones = Json::array();
   for (const RatioRow& row : rows) {
     labels.push_back(label_of(row.name));
-    intervals.push_back({rounded(row.ratio.low), rounded(row.ratio.high)});
-    middles.push_back(rounded(row.ratio.middle));
+    intervals.push_back({four_decimals(row.ratio.low), four_decimals(row.ratio.high)});
+    middles.push_back(four_decimals(row.ratio.middle));
     ones.push_back(1);
   }
   const Json line = {{"type", "line"},      {"label", "no difference"}, {"data", ones},
@@ -82,7 +82,7 @@ std::string history_chart(const std::vector<std::string>& columns, const std::ve
   for (std::size_t i = 0; i < all.size(); ++i) {
     Json values = Json::array();
     for (const double value : all[i].values)
-      values.push_back(std::isnan(value) ? Json() : Json(rounded(value)));
+      values.push_back(std::isnan(value) ? Json() : Json(four_decimals(value)));
     sets.push_back({{"label", all[i].name},
                     {"data", values},
                     {"borderColor", colour_of(i)},

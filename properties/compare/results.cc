@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kSchema = 1;
 
 // More digits than the clock and the machine can measure would only look exact.
-double rounded(double value) { return std::round(value * 1e6) / 1e6; }
+double six_decimals(double value) { return std::round(value * 1e6) / 1e6; }
 
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -31,7 +31,7 @@ Json json_of(const TimedResult& time) {
   Json rounds = Json::array();
   for (const auto& round : time.rounds_ms) {
     Json values = Json::array();
-    for (const double value : round) values.push_back(rounded(value));
+    for (const double value : round) values.push_back(six_decimals(value));
     rounds.push_back(std::move(values));
   }
   Json out = {{"name", time.name}, {"rounds_ms", rounds}};
@@ -47,7 +47,7 @@ Json json_of(const FaultResult& fault) {
       told.push_back({{"rank", each.rank},
                       {"code", each.code},
                       {"text", each.text},
-                      {"after_ms", rounded(each.after_ms)}});
+                      {"after_ms", six_decimals(each.after_ms)}});
     rounds.push_back(std::move(told));
   }
   return {{"name", fault.name}, {"rounds", rounds}, {"wrong", fault.wrong}};
@@ -110,7 +110,7 @@ LibraryResult library_from(const Json& json) {
   return out;
 }
 
-Result<ComparisonResults> refused(const std::string& text) {
+Result<ComparisonResults> unreadable(const std::string& text) {
   return failed(Status(Code::kInvalidArgument, text));
 }
 
@@ -173,19 +173,19 @@ std::string to_json(const ComparisonResults& results) {
 }
 
 Result<ComparisonResults> results_from_json(const std::string& text) {
-  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return refused("it is empty");
+  if (text.find_first_not_of(" \n\r\t") == std::string::npos) return unreadable("it is empty");
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded())
-    return refused("it is no whole JSON file: was the run that wrote it interrupted?");
+    return unreadable("it is no whole JSON file: was the run that wrote it interrupted?");
   if (!json.is_object() || json.value("benchmark", "") != kNcclBenchmark)
-    return refused("it holds no results of ci/bench nccl");
+    return unreadable("it holds no results of ci/bench nccl");
   if (json.value("schema", 0) != kSchema)
-    return refused(fmt::format("it has schema {}, and this program reads {}",
+    return unreadable(fmt::format("it has schema {}, and this program reads {}",
                                json.value("schema", 0), kSchema));
   try {
     return comparison_from(json);
   } catch (const Json::exception& error) {
-    return refused(fmt::format("a field is missing or wrong ({})", error.what()));
+    return unreadable(fmt::format("a field is missing or wrong ({})", error.what()));
   }
 }
 

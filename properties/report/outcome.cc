@@ -90,6 +90,11 @@ void add_errors(const Observation& observation, std::vector<RankError>& errors) 
 
 }  // namespace
 
+std::string verdict_line(const Outcome& outcome) {
+  if (outcome.verdict.ok()) return fmt::format("ok (trace {:016x})", outcome.trace_hash);
+  return fmt::format("{} (oracle: {})", name_of(outcome.verdict.failing), outcome.verdict.oracle);
+}
+
 Outcome outcome_of(const Verdict& verdict, const Observation& observation, bool with_events) {
   Outcome outcome;
   outcome.verdict = verdict;

@@ -50,6 +50,10 @@ struct Outcome {
 Outcome outcome_of(const Verdict& verdict, const Observation& observation,
                    bool with_events = false);
 
+// The verdict in one line: the trace of a case that came out right, or what failed and the oracle
+// that saw it.
+std::string verdict_line(const Outcome& outcome);
+
 std::string to_json(const Outcome& outcome);
 Result<Outcome> outcome_from_json(const std::string& text);
 

@@ -591,13 +591,19 @@ TEST(GlooFailure, NoThreadAndNoDescriptorIsLeftBehind) {
   EXPECT_EQ(entries_of("/proc/self/fd"), descriptors);
 }
 
-// While operations run on all ranks one of them aborts at a moment of chance.
+// While operations run on all ranks one of them aborts at a moment of chance. A rank that closes a
+// connection with unread data resets it, and a peer that writes just then learns of the reset
+// before it has read the cause. So peers know the cause most of the time, and otherwise a rank that
+// they have lost: the one that aborts, or the third one, which has ended for the same cause.
 TEST(GlooFailure, AbortAtAnyMomentEndsEveryOperation) {
-  for (int round = 0; round < 30; ++round) {
+  constexpr int kRounds = 30;
+  std::atomic<int> know_the_cause{0};
+  for (int round = 0; round < kRounds; ++round) {
+    const int aborts = round % 3;
     Groups groups = connect_threads(3, with_timeout(kLong));
-    on_groups(groups, [round](int rank, GlooProcessGroup& group) {
+    on_groups(groups, [&](int rank, GlooProcessGroup& group) {
       std::thread aborter;
-      if (rank == round % 3)
+      if (rank == aborts)
         aborter = std::thread([&group, round] {
           std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
           group.abort(Status(Code::kUserFailure, "now"));
@@ -605,11 +611,19 @@ TEST(GlooFailure, AbortAtAnyMomentEndsEveryOperation) {
       Status status;
       for (int i = 0; i < 100'000 && status.ok(); ++i)
         status = sum_once(group, i % 3 == 0 ? 100'000 : 10);
-      EXPECT_EQ(status.code(), rank == round % 3 ? Code::kUserFailure : Code::kAborted)
-          << status.to_string();
       if (aborter.joinable()) aborter.join();
+      if (rank == aborts) {
+        EXPECT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+      } else if (status.code() == Code::kPeerLost) {
+        EXPECT_NE(status.failure().suspect, kNone) << status.to_string();
+        EXPECT_NE(status.failure().suspect, rank) << status.to_string();
+      } else {
+        EXPECT_EQ(status.code(), Code::kAborted) << status.to_string();
+        ++know_the_cause;
+      }
     });
   }
+  EXPECT_GE(know_the_cause, 9 * 2 * kRounds / 10);
 }
 
 TEST(GlooConnect, MissingRanksAreNamedWithinTheDeadline) {

@@ -1,0 +1,122 @@
+#include "properties/cli/corpus_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "properties/case/case_json.h"
+#include "properties/case/invalid.h"
+#include "properties/cli/case_pool.h"
+#include "properties/cli/interrupt.h"
+#include "properties/cli/output.h"
+#include "properties/cli/scratch.h"
+
+namespace lockstep::properties {
+namespace {
+
+struct CorpusCase {
+  std::string file;
+  Case value;
+};
+
+// The cases of the files that the reducer has all options for, and the names of the other files.
+struct Corpus {
+  std::vector<CorpusCase> cases;
+  std::vector<std::string> lacking;
+};
+
+Result<Corpus> read_corpus(const std::string& folder, const Subject& subject) {
+  std::error_code error;
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
+    if (entry.path().extension() == ".json") files.push_back(entry.path().string());
+  if (error)
+    return failed(invalid(fmt::format("cannot read the folder {}: {}", folder, error.message())));
+  if (files.empty()) return failed(invalid(fmt::format("there is no case (*.json) in {}", folder)));
+  std::sort(files.begin(), files.end());
+  Corpus corpus;
+  for (const std::string& file : files) {
+    Result<Case> c = read_case(file);
+    if (!c) return failed(c.error());
+    if (missing(*c, subject.capabilities).empty())
+      corpus.cases.push_back({file, std::move(*c)});
+    else
+      corpus.lacking.push_back(file);
+  }
+  return corpus;
+}
+
+// The runs of a check, lane by lane, in the order in which they are printed.
+struct Run {
+  LaneKind lane;
+  std::string file;
+  std::optional<Outcome> outcome = std::nullopt;
+};
+
+struct Tally {
+  std::size_t printed = 0;
+  std::size_t failed = 0;
+  int code = 0;
+};
+
+// Prints the runs that have ended and follow on the ones already printed.
+void print_ended(const std::vector<Run>& runs, Tally& tally) {
+  while (tally.printed < runs.size() && runs[tally.printed].outcome) {
+    const Run& run = runs[tally.printed++];
+    const Verdict& verdict = run.outcome->verdict;
+    tell(fmt::format("{}  {}: {}\n", name_of(run.lane), run.file, verdict_line(*run.outcome)));
+    if (verdict.ok()) continue;
+    tell(verdict.message + "\n");
+    ++tally.failed;
+    if (tally.code == 0) tally.code = static_cast<int>(verdict.failing);
+  }
+}
+
+}  // namespace
+
+int run_corpus_check(const CorpusCheckOptions& options) {
+  const Subject subject;
+  const Result<Corpus> corpus = read_corpus(options.folder, subject);
+  if (!corpus) return complain(corpus.error());
+  watch_for_interrupt();
+  const ScratchFolder scratch;
+
+  std::vector<PoolStation> stations = {{LaneKind::kSim, subject}};
+  if (has_lane(LaneKind::kGloo, subject)) stations.push_back({LaneKind::kGloo, subject});
+  CasePool pool(stations, options.jobs);
+  std::vector<Run> runs;
+  for (std::size_t s = 0; s < stations.size(); ++s) {
+    for (const CorpusCase& each : corpus->cases) {
+      pool.add({s, runs.size(), &each.value});
+      runs.push_back({stations[s].lane, each.file});
+    }
+  }
+
+  Tally tally;
+  while (!pool.is_done()) {
+    std::vector<PoolResult> results = pool.wait(kTurnOfPool);
+    if (interrupted()) {
+      tell(fmt::format("corpus: interrupted after {} of {} runs, {} failing\n", tally.printed,
+                       runs.size(), tally.failed));
+      return kInterrupted;
+    }
+    for (PoolResult& result : results)
+      runs[result.job.id].outcome = unless_machine_lacks(
+          std::move(result.outcome), runs[result.job.id].lane, subject, options.jobs);
+    print_ended(runs, tally);
+  }
+  for (const std::string& file : corpus->lacking)
+    tell(
+        fmt::format("not run: {}, which is about an option that Lockstep's reducer lacks\n", file));
+  tell(fmt::format("corpus: {} cases in {}, {} failing\n", corpus->cases.size(),
+                   stations.size() == 1 ? "the lane sim alone" : "2 lanes", tally.failed));
+  return tally.code;
+}
+
+}  // namespace lockstep::properties
