@@ -16,7 +16,7 @@ blocks() { cat "$(log "$1" "$2")" 2>/dev/null | grep -c '^{"block"'; }
 
 # Two shards at once; shard 1 is killed in the middle, and started again. Without the kill in the middle nothing is shown,
 # so the test fails then.
-run_shard() { "$program" fuzz --campaign two --shard "$1/2" --cases 6000 --seed 5 --subject seeded:N08 --block 0.1 --shrink-time 0; }
+run_shard() { "$program" fuzz --campaign two --shard "$1/2" --cases 3000 --seed 5 --subject seeded:N08 --block 0.1 --shrink-time 0; }
 run_shard 0 >shard0.out 2>&1 &
 first=$!
 run_shard 1 >shard1.out 2>&1 &
@@ -37,10 +37,10 @@ grep -q "ended in the middle; start it again" out || fail "the report does not s
 wait $first
 run_shard 1 >out 2>err || (($? == 65)) || fail "shard 1 does not go on"
 (($(blocks two 1) > killed_at)) || fail "shard 1 has not gone on"
-"$program" fuzz --campaign one --shard 0/1 --cases 6000 --seed 5 --subject seeded:N08 --shrink-time 0 >out 2>err
+"$program" fuzz --campaign one --shard 0/1 --cases 3000 --seed 5 --subject seeded:N08 --shrink-time 0 >out 2>err
 [[ $? -eq 65 ]] || fail "one process alone does not find the bug"
-expect 65 "cases: 6000 of 6000 (100 %)" "$program" campaign report two --json two.json
-expect 65 "cases: 6000 of 6000 (100 %)" "$program" campaign report one --json one.json
+expect 65 "cases: 3000 of 3000 (100 %)" "$program" campaign report two --json two.json
+expect 65 "cases: 3000 of 3000 (100 %)" "$program" campaign report one --json one.json
 for what in 'r["cases"]' 'r["ok"]' 'r["faulted_ok"]' 'r["coverage"]' 'r["coverage_cases"]' 'r["faults_fired"]' \
   'r["determinism"]["pairs"]' '[f["index"] for f in r["failures"]]' '[(f["exit_code"], f["oracle"]) for f in r["failures"]]' \
   '{pair: c and c["size"] for pair, c in r["smallest"].items()}' 'r["notes"]'; do
@@ -48,7 +48,7 @@ for what in 'r["cases"]' 'r["ok"]' 'r["faulted_ok"]' 'r["coverage"]' 'r["coverag
 done
 [[ $(json two.json 'len(r["failures"]) > 100') == True ]] || fail "too few failures to show anything"
 # And plain fuzz without a campaign counts the same features.
-"$program" fuzz --cases 6000 --seed 5 --subject seeded:N08 --keep-going --shrink-time 0 --jobs 2 --json plain.json --out found >out 2>err
+"$program" fuzz --cases 3000 --seed 5 --subject seeded:N08 --keep-going --shrink-time 0 --jobs 2 --json plain.json --out found >out 2>err
 for what in 'r["cases"]' 'r["ok"]' 'r["faulted_ok"]' 'r["coverage"]' 'r["faults_fired"]'; do
   [[ $(json plain.json "$what") == "$(json two.json "$what")" ]] || fail "a campaign and fuzz differ in $what"
 done
@@ -64,10 +64,10 @@ leader=$(json groups.json 'r["groups"][0]["case_file"]')
 expect 71 "error" "$program" replay "single/$leader" --subject seeded:R02
 grep -q "<title>A campaign with .* in 2 groups</title>" triage.html || fail "campaign triage --html writes a page"
 before=$(cksum <"two/shard-0000/log.jsonl" | cut -d' ' -f1)
-expect 65 "0 cases now, 3000 in all" run_shard 0
+expect 65 "0 cases now, 1500 in all" run_shard 0
 [[ $(grep -c '^{"block"' "$(log two 0)") -gt 0 && $before != "$(cksum <"$(log two 0)" | cut -d' ' -f1)" ]] || fail "the second start is not in the log"
 # More cases: the campaign goes on.
-expect 65 "5 cases now, 3005 in all" "$program" fuzz --campaign two --shard 0/2 --cases 6010 --subject seeded:N08 --shrink-time 0
+expect 65 "5 cases now, 1505 in all" "$program" fuzz --campaign two --shard 0/2 --cases 3010 --subject seeded:N08 --shrink-time 0
 
 # Two bugs with the same oracle are two groups; of each bug there are several failures.
 expect 65 "failing" "$program" fuzz --campaign bugs --shard 0/1 --cases 1500 --seed 3 --faults none \
@@ -120,12 +120,12 @@ echo "no log" >foreign/shard-0000/log.jsonl
 expect 1 "foreign/shard-0000/log.jsonl is not the log of a shard" "$program" fuzz --campaign foreign --shard 0/1 --cases 2000
 expect 1 "foreign/shard-0000/log.jsonl is not the log of a shard" "$program" campaign report foreign
 cp -r two moved && rm -r moved/shard-0001 && mv moved/shard-0000 moved/shard-0001
-expect 1 "is the log of shard 0/2, and not of 1/2" "$program" fuzz --campaign moved --shard 1/2 --cases 6000 --subject seeded:N08
+expect 1 "is the log of shard 0/2, and not of 1/2" "$program" fuzz --campaign moved --shard 1/2 --cases 3000 --subject seeded:N08
 # A line in the middle is torn: it is dropped, told, and its cases run again.
 cp -r two torn
 sed -i '0,/^{"block"/s/^{"block".*/{"block":{"begin":0,"e/' torn/shard-0000/log.jsonl
 expect 65 "note: the log of shard 0 has 1 line that are not whole" "$program" campaign report torn
-expect 65 "3005 in all" "$program" fuzz --campaign torn --shard 0/2 --cases 6010 --subject seeded:N08 --shrink-time 0
+expect 65 "1505 in all" "$program" fuzz --campaign torn --shard 0/2 --cases 3010 --subject seeded:N08 --shrink-time 0
 # Two shards with one number: the second is refused, and the first goes on.
 "$program" fuzz --campaign twice --shard 0/1 --cases 100000000 --seed 1 --block 0.2 >first.out 2>&1 &
 pid=$!
@@ -143,16 +143,16 @@ grep -q 'the same command goes on where it stopped' first.out || fail "a shard t
 tail -n 1 twice/shard-0000/log.jsonl | grep -q '"why":"interrupted"' || fail "the log does not say that the shard was interrupted"
 # A full disk: an error, and a failure that cannot be written is printed; with space again the shard goes on, and nothing
 # is lost.
-if [[ $(id -u) -eq 0 ]] && mkdir small && mount -t tmpfs -o size=96k tmpfs small 2>/dev/null; then
-  on_small() { "$program" fuzz --campaign small/c --shard 0/1 --cases 3000 --seed 5 --subject seeded:N08 --shrink-time 0 --block 0.1; }
+if [[ $(id -u) -eq 0 ]] && mkdir small && mount -t tmpfs -o size=48k tmpfs small 2>/dev/null; then
+  on_small() { "$program" fuzz --campaign small/c --shard 0/1 --cases 1500 --seed 5 --subject seeded:N08 --shrink-time 0 --block 0.1; }
   on_small >out 2>err
   [[ $? -eq 1 ]] || fail "a full disk gave another exit code than 1"
   [[ $(grep -c '^lockstep: cannot write .*small/c/.*No space left on device; free some space' err) == 1 ]] || fail "no line says that the disk is full"
   mount -o remount,size=10m small
   expect 65 "the shard has run all of its cases" on_small
-  expect 65 "cases: 3000 of 3000" "$program" campaign report small/c --json small.json
-  "$program" fuzz --campaign large --shard 0/1 --cases 3000 --seed 5 --subject seeded:N08 --shrink-time 0 >out 2>err
-  expect 65 "cases: 3000 of 3000" "$program" campaign report large --json large.json
+  expect 65 "cases: 1500 of 1500" "$program" campaign report small/c --json small.json
+  "$program" fuzz --campaign large --shard 0/1 --cases 1500 --seed 5 --subject seeded:N08 --shrink-time 0 >out 2>err
+  expect 65 "cases: 1500 of 1500" "$program" campaign report large --json large.json
   for what in 'r["coverage"]' 'r["ok"]' '[f["index"] for f in r["failures"]]' 'r["notes"]'; do
     [[ $(json small.json "$what") == "$(json large.json "$what")" ]] || fail "a full disk has changed $what"
   done
