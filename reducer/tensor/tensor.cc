@@ -9,6 +9,22 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+namespace {
+
+// Whether the elements lie one after the other, the last dimension innermost. False for a shape
+// without elements.
+bool is_row_major(const Shape& shape) {
+  std::int64_t expected = 1;
+  for (auto i = static_cast<std::size_t>(shape.dims); i-- > 0;) {
+    if (shape.sizes[i] == 1) continue;
+    if (shape.strides[i] != expected || shape.sizes[i] == 0) return false;
+    expected = multiply_sizes(expected, shape.sizes[i]);
+  }
+  return expected != kTooLarge;
+}
+
+}  // namespace
+
 Storage::~Storage() { device_.release(data_, bytes_); }
 
 Shape Shape::row_major(std::span<const std::int64_t> sizes) {
@@ -36,25 +52,34 @@ Shape Shape::column_major(std::span<const std::int64_t> sizes) {
   return shape;
 }
 
+// These functions run for every gradient of a pass, and most shapes have one or two dimensions. So
+// they first decide what one loop over the dimensions can decide, without a call.
 std::int64_t Shape::elements() const {
+  if (dims == 1) return sizes[0];
   std::int64_t count = 1;
   for (int d = 0; d < dims; ++d) count = multiply_sizes(count, sizes[static_cast<std::size_t>(d)]);
   return count;
 }
 
 bool Shape::same_sizes(const Shape& other) const {
-  return dims == other.dims && std::equal(sizes.begin(), sizes.begin() + dims, other.sizes.begin());
-}
-
-bool Shape::same_strides(const Shape& other) const {
-  if (!same_sizes(other)) return false;
-  if (elements() == 0) return true;
+  if (dims != other.dims) return false;
   for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i)
-    if (sizes[i] != 1 && strides[i] != other.strides[i]) return false;
+    if (sizes[i] != other.sizes[i]) return false;
   return true;
 }
 
+bool Shape::same_strides(const Shape& other) const {
+  if (dims != other.dims) return false;
+  bool same = true;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i) {
+    if (sizes[i] != other.sizes[i]) return false;
+    if (strides[i] != other.strides[i] && sizes[i] != 1) same = false;
+  }
+  return same || elements() == 0;
+}
+
 bool Shape::is_dense() const {
+  if (is_row_major(*this)) return true;
   // Dimensions of size 1 do not matter. The others must nest: each stride must be the extent of
   // those inside it.
   const std::int64_t count = elements();
@@ -91,9 +116,8 @@ std::string Shape::to_string() const {
 }
 
 bool Shape::is_expanded() const {
-  if (elements() == 0) return false;
   for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i)
-    if (sizes[i] > 1 && strides[i] == 0) return true;
+    if (sizes[i] > 1 && strides[i] == 0) return elements() != 0;
   return false;
 }
 
