@@ -20,7 +20,7 @@ done
 expect_text '^PyTorch 1[.]13'
 expect_lines 12
 run cat rows.json
-for key in benchmark commit processor each_ms torch_each_ms workload ranks mode ms torch_ms times_torch times_torch_net cpu_ms torch_cpu_ms wrong; do
+for key in benchmark commit processor each_ms torch_each_ms workload ranks mode ms torch_ms times_torch times_torch_net floor cpu_ms torch_cpu_ms wrong; do
   expect_text "\"$key\": "
 done
 expect_no_text '"wrong": [^0]'
@@ -28,9 +28,11 @@ expect_no_text '"wrong": [^0]'
 claim "one element that is wrong is seen, ours and torch's, in every row of a reducer"
 run "$program" --only tiny --ranks 2 --repetitions 1 --spoil --json spoiled.json
 expect_code 65
-expect_text 'torch_benchmark: 8 elements are wrong'
-run grep -c '"wrong": 2$' spoiled.json
-expect_text '^4$'
+expect_text 'torch_benchmark: 10 elements are wrong'
+for each in 2 3; do  # without a floor, and with one
+  run grep -c "\"wrong\": $each\$" spoiled.json
+  expect_text '^2$'
+done
 
 claim "what makes no sense is refused in one line"
 for wrong in "--ranks 3" "--only overlap" "--fast" "--library nowhere.so"; do

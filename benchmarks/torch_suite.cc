@@ -1,5 +1,7 @@
 #include "benchmarks/torch_suite.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,6 +24,9 @@ struct Mode {
 };
 
 constexpr const char* kChain = "chain";  // the last row
+
+// Behind the contenders of the modes, two for each, come these.
+enum Further : std::size_t { kOurChain, kTorchChain, kSumsWithCopies, kSums, kFurther };
 
 std::vector<Mode> modes_of(const TorchSide& torch) {
   std::vector<Mode> modes;
@@ -77,6 +82,14 @@ class Reducers {
                                                        mode.backward));
   }
 
+  // The all-reduces of the final buckets of a reducer, and nothing else.
+  Status add_sums(Contenders& made, GroupSums::Copies copies) {
+    LOCKSTEP_RETURN_IF_ERROR(make({}));
+    return add(
+        made, place_,
+        std::make_unique<GroupSums>(place_, ours_[false]->buckets(), Reduction::kNative, copies));
+  }
+
  private:
   Status make(TorchOptions options) {
     const std::string name = options.views ? "view" : "copying";
@@ -113,6 +126,8 @@ Result<Contenders> make_pairs(const TorchSide& torch, const Place& place,
     if (const Status status = reducers.add_pair(made, mode); !status.ok()) return failed(status);
   Status status = add(made, place, std::make_unique<BareChain>(workload));
   if (status.ok()) status = add(made, place, torch.bare_chain(workload));
+  if (status.ok()) status = reducers.add_sums(made, GroupSums::Copies::kInAndOut);
+  if (status.ok()) status = reducers.add_sums(made, GroupSums::Copies::kNone);
   if (!status.ok()) return failed(status);
   return made;
 }
@@ -128,10 +143,11 @@ double median_ratio(const Summary& ours, const Summary& theirs) {
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 void print(const TorchRow& row) {
-  std::printf("%-12s %5d  %-21s %9.3f %9.3f %11.3f %9.3f %10.3f %12.3f %6llu\n",
+  std::printf("%-12s %5d  %-21s %9.3f %9.3f %11.3f %9.3f %9s %10.3f %12.3f %6llu\n",
               row.workload.c_str(), row.ranks, row.mode.c_str(), row.ms, row.torch_ms,
-              row.times_torch, row.times_torch_net, row.cpu_ms, row.torch_cpu_ms,
-              static_cast<unsigned long long>(row.wrong));
+              row.times_torch, row.times_torch_net,
+              row.floor == 0 ? "-" : fmt::format("{:.3f}", row.floor).c_str(), row.cpu_ms,
+              row.torch_cpu_ms, static_cast<unsigned long long>(row.wrong));
 }
 
 }  // namespace
@@ -162,7 +178,7 @@ int TorchSuite::compare(const Workload& workload, int ranks) {
   std::vector<Summary> found;
   const int repetitions = choice_.repetitions > 0 ? choice_.repetitions : workload.repetitions;
   const int code = measure(
-      {ranks, repetitions, 2 * (modes_of(*torch_).size() + 1), choice_.spoil},
+      {ranks, repetitions, 2 * modes_of(*torch_).size() + kFurther, choice_.spoil},
       [&](const Place& place) { return make_pairs(*torch_, place, workload); }, found);
   if (code == 0) add_rows(workload.name, ranks, found);
   return code;
@@ -171,11 +187,13 @@ int TorchSuite::compare(const Workload& workload, int ranks) {
 void TorchSuite::add_rows(const std::string& workload, int ranks,
                           const std::vector<Summary>& found) {
   if (rows_.empty())
-    std::printf("%-12s %5s  %-21s %9s %9s %11s %9s %10s %12s %6s\n", "workload", "ranks", "mode",
-                "ms", "torch_ms", "times_torch", "net", "cpu_ms", "torch_cpu_ms", "wrong");
+    std::printf("%-12s %5s  %-21s %9s %9s %11s %9s %9s %10s %12s %6s\n", "workload", "ranks",
+                "mode", "ms", "torch_ms", "times_torch", "net", "floor", "cpu_ms", "torch_cpu_ms",
+                "wrong");
   const std::vector<Mode> modes = modes_of(*torch_);
-  const Summary& chain = found[2 * modes.size()];
-  const Summary& torch_chain = found[2 * modes.size() + 1];
+  const Summary* const further = &found[2 * modes.size()];
+  const Summary& chain = further[kOurChain];
+  const Summary& torch_chain = further[kTorchChain];
   for (std::size_t i = 0; i <= modes.size(); ++i) {
     const Summary& ours = found[2 * i];
     const Summary& theirs = found[2 * i + 1];
@@ -186,6 +204,7 @@ void TorchSuite::add_rows(const std::string& workload, int ranks,
                  theirs.ms,
                  0,
                  0,
+                 0,
                  ours.cpu_ms,
                  theirs.cpu_ms,
                  ours.wrong + theirs.wrong,
@@ -194,6 +213,11 @@ void TorchSuite::add_rows(const std::string& workload, int ranks,
     row.times_torch = row.times_torch_net = median_ratio(ours, theirs);
     const bool has_chain = i < modes.size() && modes[i].backward == Backward::kChain;
     if (has_chain) row.times_torch_net = (ours.ms - chain.ms) / (theirs.ms - torch_chain.ms);
+    if (i < modes.size() && !has_chain) {
+      const Summary& sums = further[modes[i].options.views ? kSums : kSumsWithCopies];
+      row.floor = median_ratio(sums, theirs);
+      if (!modes[i].options.batched) row.wrong += sums.wrong;
+    }
     print(row);
     rows_.push_back(std::move(row));
   }
@@ -217,6 +241,7 @@ std::string TorchSuite::to_json() const {
                     {"torch_ms", rounded(row.torch_ms)},
                     {"times_torch", rounded(row.times_torch)},
                     {"times_torch_net", rounded(row.times_torch_net)},
+                    {"floor", row.floor == 0 ? ordered_json() : ordered_json(rounded(row.floor))},
                     {"cpu_ms", rounded(row.cpu_ms)},
                     {"torch_cpu_ms", rounded(row.torch_cpu_ms)},
                     {"each_ms", row.each_ms},

@@ -30,9 +30,13 @@ struct TorchRow {
   double times_torch = 0;
   // The ratio of the times that remain on either side without the time of its chain.
   double times_torch_net = 0;
+  // The ratio for our group's all-reduces of the same buckets, and nothing else; in copying mode
+  // each bucket is copied there and back. A reducer that costs nothing would have it. 0 for rows
+  // with a chain.
+  double floor = 0;
   double cpu_ms = 0;  // processor time of all ranks
   double torch_cpu_ms = 0;
-  std::uint64_t wrong = 0;      // wrong elements on both sides
+  std::uint64_t wrong = 0;      // wrong elements on both sides, and of the floor
   std::vector<double> each_ms;  // of each repetition
   std::vector<double> torch_each_ms;
 };
