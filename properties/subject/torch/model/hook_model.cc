@@ -349,15 +349,15 @@ void HookModel::run_forward(const Step& step, std::uint32_t number, ExpectedRank
 // The next call, up to the end of the call, or nested call, that completes the pass.
 void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
-  const bool is_synced = step.kind == PassKind::kSynced;
+  const RankPass& pass = step.variants[number % step.variants.size()];
+  const bool is_in_synced_step = step.kind == PassKind::kSynced;
+  const bool is_synced = is_in_synced_step && is_synced_call(pass, rank.next_call);
   if (rank.is_over && is_synced && rank.next_event == 0 && !policies_.later_backwards_are_local) {
     expected.error = Error::kSecondBackward;
     expected.error_call = rank.next_call;
     return;
   }
-  const RankPass& pass = step.variants[number % step.variants.size()];
-  const bool is_beside =
-      !policies_.averages_local_backward && is_synced && !is_synced_call(pass, rank.next_call);
+  const bool is_beside = !policies_.averages_local_backward && is_in_synced_step && !is_synced;
   const bool is_armed = std::exchange(rank.is_armed, rank.is_armed && !is_beside);
   const bool is_fine = run_call(step, number, expected);
   if (is_beside) rank.is_armed = is_armed;
