@@ -1,6 +1,7 @@
 #include "properties/cli/commands.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include "properties/report/case_page.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/failure_report.h"
+#include "properties/subject/torch/model/policies_at_work.h"
 #include "reducer/diagnosis/diagnosis.h"
 
 namespace lockstep::properties {
@@ -64,6 +66,24 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
   return report;
 }
 
+// Says what PyTorch's profile has to do with a case that passes under it: the reasons why the
+// contract has something else, and where the profile ends.
+std::string profile_lines(const Case& c, const Profile& profile) {
+  if (!profile.is_torch()) return {};
+  std::string out;
+  const auto names = torch_model::policies_at_work(c.program, profile.policies);
+  if (!names.empty())
+    out += fmt::format("policies of PyTorch's that decide what comes out: {}\n",
+                       fmt::join(names, ", "));
+  const std::uint32_t steps = modelled_steps(c.program, profile);
+  if (steps < c.program.steps.size())
+    out += fmt::format(
+        "not run: step {} and what follows, as PyTorch's profile does not say what "
+        "comes of it\n",
+        steps);
+  return out;
+}
+
 }  // namespace
 
 // Writes nothing without a name.
@@ -100,6 +120,7 @@ int run_replay(const ReplayOptions& options) {
   std::string text = has_failed ? failure_block(report) + "\n" : describe(*c);
   if (!has_failed) text += errors_block(outcome.errors);
   if (!has_failed && !verdict.message.empty()) text += verdict.message + "\n";
+  if (!has_failed && !options.subject.against) text += profile_lines(*c, options.subject.profile);
   text += planted_line(planted_bug, outcome.planted);
   const std::string against =
       options.subject.against ? " against " + options.subject.against->name() : "";

@@ -293,8 +293,8 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   if (options.generate.is_interleaved &&
       !common_capabilities(options.subject).has(Capability::kInterleaved))
     return fmt::format(
-        "--interleaved: the subject '{}' has no such programs (lockstep matrix, and generate with "
-        "--contract lockstep, hold PyTorch's reducer to Lockstep's contract, and have)",
+        "--interleaved: the subject '{}' has no such programs (Lockstep's reducer and PyTorch's "
+        "have)",
         options.subject.name());
   const Status status = parse_metamorphic(arguments.metamorphic, has_faults, options);
   return status.ok() ? std::string() : status.failure().detail;

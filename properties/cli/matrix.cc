@@ -263,7 +263,7 @@ class MatrixRun {
     ++done_;
     const std::size_t own = own_station_[result.job.station];
     if (!is_failure(cell.kind) || own == kNoStation) return;
-    // The subject's own profile knows nothing of interleaved programs.
+    // The contract has programs that the subject's own profile knows nothing of.
     if (!missing(*result.job.value, stations_[own].subject.capabilities).empty()) {
       cell.standing = Standing::kUnmodelled;
       return;

@@ -122,7 +122,8 @@ Capabilities torch_capabilities() {
       .with(kSparse)
       .with(kRounding)
       .with(kFaults)
-      .with(kUndefined);
+      .with(kUndefined)
+      .with(kInterleaved);
 }
 
 // As the constructors of the reducer are (interface.h). A version between two of those that were
@@ -213,8 +214,6 @@ void hold_to_lockstep(Subject& subject) {
   subject.profile.gradients_alone = gradients_alone;
   // The contract has no passes that the user ends by hand.
   subject.capabilities = subject.capabilities.without(Capability::kFinalization);
-  if (subject.kind == Subject::Kind::kTorch)
-    subject.capabilities = subject.capabilities.with(Capability::kInterleaved);
 }
 
 }  // namespace lockstep::properties

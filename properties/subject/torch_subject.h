@@ -41,8 +41,7 @@ Capabilities torch_capabilities();
 // Returns what cases may require of a version, which has options that older ones lack.
 Capabilities torch_capabilities(const torch_model::Version& version);
 
-// Holds a subject to Lockstep's contract instead of its own. PyTorch's reducer gets interleaved
-// programs then, of which PyTorch's own model knows nothing.
+// Holds a subject to Lockstep's contract instead of its own.
 void hold_to_lockstep(Subject& subject);
 
 }  // namespace lockstep::properties

@@ -78,10 +78,10 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
       arrived_[base + edge.node].reached = true;
       has_root = true;
     }
-    if (f < whole_forwards && has_root) ++whole_forwards_begun_;
+    const bool is_whole = has_root && (whole_forwards >> f & 1) != 0;
+    if (is_whole) ++whole_forwards_begun_;
     for (const Input& input : forward.outputs)
-      if (f < whole_forwards && has_root)
-        arrived_[base + output_of(forward, input).node].reached = true;
+      if (is_whole) arrived_[base + output_of(forward, input).node].reached = true;
     find_reached(forward.nodes, base, 0);
   }
   // Forwards don't share nodes: the later one's nodes were all created later.
@@ -92,6 +92,22 @@ const std::vector<Event>& Graph::backward(const RankPass& pass, std::uint32_t ca
     visit_all(pass.forwards[i].nodes, base, 0);
   }
   return events_;
+}
+
+void Graph::find_unused(const RankPass& pass, std::size_t last, bool is_last_alone,
+                        std::vector<std::uint8_t>& unused) {
+  assert(last < pass.forwards.size());
+  RankPass searched;
+  for (std::size_t f = 0; f <= last; ++f) {
+    const bool is_beside = pass.forwards[f].discard || pass.forwards[f].local;
+    if (is_last_alone ? f != last : is_beside) continue;
+    searched.forwards.push_back(pass.forwards[f]);
+    searched.forwards.back().discard = false;
+  }
+  std::fill(unused.begin(), unused.end(), std::uint8_t{1});
+  if (searched.forwards.empty()) return;
+  for (const Event& event : backward(searched, 0))
+    if (event.kind == Event::Kind::kHook && event.depth == 0) unused[event.parameter] = 0;
 }
 
 std::uint32_t Graph::owner_of_use(const Node& node) const {

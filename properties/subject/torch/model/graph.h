@@ -38,10 +38,14 @@ class Graph {
   explicit Graph(const std::vector<std::uint32_t>& owners);
 
   // Backward call `call` of `pass`. What it returns lives until the next call. A call that starts
-  // at an output of one of the first `whole_forwards` forwards reaches what its other outputs
-  // depend on, too, without a gradient.
+  // at an output of one of the `whole_forwards`, a bit for each forward, reaches what its other
+  // outputs depend on, too, without a gradient.
   const std::vector<Event>& backward(const RankPass& pass, std::uint32_t call,
                                      std::uint32_t whole_forwards = 0);
+  // Sets what the outputs of forward `last` do not reach; if `is_last_alone` is not set, what those
+  // of no kept forward of the pass up to it reach.
+  void find_unused(const RankPass& pass, std::size_t last, bool is_last_alone,
+                   std::vector<std::uint8_t>& unused);
   // Of the last call: at how many of those it started.
   std::uint32_t whole_forwards_begun() const { return whole_forwards_begun_; }
 

@@ -21,7 +21,7 @@ std::string events_of(const RankPass& pass, std::uint32_t call = 0,
                       bool is_whole_forward = false) {
   Graph under_test(owners);
   std::ostringstream text;
-  for (const Event& event : under_test.backward(pass, call, is_whole_forward ? kMaxForwards : 0)) {
+  for (const Event& event : under_test.backward(pass, call, is_whole_forward ? ~0U : 0)) {
     if (text.tellp() > 0) text << ' ';
     text << std::string(event.depth, '\'');
     if (event.kind == Event::Kind::kEnd) {

@@ -8,6 +8,8 @@
 #include "properties/subject/torch/model/averaging.h"
 #include "properties/subject/torch/model/bucket_layout.h"
 #include "properties/subject/torch/model/call_sums.h"
+#include "properties/subject/torch/model/calls.h"
+#include "properties/subject/torch/model/collectives.h"
 #include "properties/subject/torch/model/finalization.h"
 #include "properties/subject/torch/model/gloo_sum.h"
 #include "properties/subject/torch/model/graph.h"
@@ -37,15 +39,16 @@ class HookModel {
 
  private:
   void recover(const std::vector<std::uint32_t>& survivors);
-  void begin_pass(Rank& rank) const;
   bool update_group();
-  void rebuild_if_due(const Step& step, ExpectedStep& expected);
+  void rebuild_if_due(ExpectedStep& expected);
+  void rebuild(ExpectedStep& expected);
   void prepare(ExpectedStep& expected);
   void run_step(const Step& step, ExpectedStep& expected);
   void zero(std::uint32_t rank, ZeroGrad kind);
-  void run_forwards(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
-  void search_unused(const RankPass& pass, std::size_t last, Rank& rank);
-  void run_backwards(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  void advance(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  void run_forward(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  void run_backward(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
+  void end_calls(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   bool run_call(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);
   Error take_hook(std::uint32_t rank, const Event& event);
   Error mark_by_hook(std::uint32_t rank, std::uint32_t parameter);
@@ -59,10 +62,10 @@ class HookModel {
   void add_sum(const Event& event, std::uint32_t rank);
   void add_entries(std::uint32_t parameter, Entries& into, const Entries& next);
   bool end_in_hook(Rank& rank, ExpectedRankStep& expected) const;
-  void finish_pass(const Step& step, ExpectedStep& expected);
+  bool finish_pass(const Step& step, ExpectedStep& expected);
+  bool finish_rebuild(ExpectedStep& expected);
   void leave_loose(std::uint32_t rank);
   void end_twice(ExpectedStep& expected);
-  void run_later_calls(const Step& step, ExpectedStep& expected);
   bool blocks_others(std::uint32_t rank, ExpectedStep& expected) const;
   void list_collectives(ExpectedStep& expected) const;
   void reduce(ExpectedStep& expected);
@@ -127,7 +130,15 @@ class HookModel {
   // Returns whether the rank has launched all buckets, and waits for their sums in this step. A
   // rank whose pass nobody ends does not wait.
   bool is_waiting(const Rank& rank, PassKind kind) const {
-    return rank.is_complete && (!ends_by_hand() || rank.is_in_hook || endings(kind) > 0);
+    return rank.is_complete && !rank.is_over &&
+           (!ends_by_hand() || rank.is_in_hook || endings(kind) > 0);
+  }
+  bool is_rebuild_due(const Rank& rank) const {
+    return layout_.may_rebuild() && !rank.is_unfinished && !rank.order.empty();
+  }
+  // Returns whether a call of the rank waits: one who ends passes by hand goes on with the calls.
+  bool is_stopped(const Rank& rank) const {
+    return !rank.is_over && (ends_by_hand() ? rank.is_in_hook : rank.is_complete);
   }
   const std::vector<ExpectedBucket>& buckets() const { return layout_.buckets(); }
   std::vector<std::uint32_t> missing(const Rank& rank) const {
@@ -180,7 +191,7 @@ void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
     rank.used.assign(program_.parameters.size(), 0);
     rank.unused = rank.used;
     rank.hooks.assign(program_.parameters.size(), 0);
-    begin_pass(rank);
+    rank.begin_pass();
   }
   is_counted_ = false;
   layout_.begin(static_cast<std::uint32_t>(survivors_.size()));
@@ -206,27 +217,18 @@ bool HookModel::update_group() {
   return is_known;
 }
 
-void HookModel::begin_pass(Rank& rank) const {
-  rank.has_marked = false;
-  rank.ready.assign(program_.parameters.size(), 0);
-  rank.left = rank.hooks;
-}
-
 // At the first forward with gradients after the group's first complete pass.
-void HookModel::rebuild_if_due(const Step& step, ExpectedStep& expected) {
-  if (!layout_.may_rebuild() || survivors_.empty() || step.kind == PassKind::kNoGrad) return;
-  const auto is_due = [this](std::uint32_t rank) {
-    return !ranks_[rank].is_unfinished && !ranks_[rank].order.empty();
-  };
+void HookModel::rebuild_if_due(ExpectedStep& expected) {
+  const auto is_due = [this](std::uint32_t rank) { return is_rebuild_due(ranks_[rank]); };
   if (std::none_of(survivors_.begin(), survivors_.end(), is_due)) return;
   assert(std::all_of(survivors_.begin(), survivors_.end(), is_due));
+  rebuild(expected);
+}
+
+void HookModel::rebuild(ExpectedStep& expected) {
   layout_.rebuild(ranks_[survivors_.front()].order);
   results_.begin_layout(buckets().size());
-  for (const std::uint64_t count : {memory_.reduced.size() + 1, buckets().size()}) {
-    ExpectedCollective& broadcast = expected.collectives.emplace_back();
-    broadcast.op = ExpectedCollective::Op::kBroadcastOrder;
-    broadcast.count = count;
-  }
+  append_rebuild(memory_.reduced.size(), buckets().size(), expected.collectives);
   for (const std::uint32_t rank : survivors_) {
     ranks_[rank].order.clear();
     for (const std::uint32_t parameter : memory_.reduced) {
@@ -269,11 +271,7 @@ void HookModel::prepare(ExpectedStep& expected) {
   for (Gradient& each : gradients_) each.touched = each.reduced = false;
   is_open_ = false;
   is_raced_.assign(program_.parameters.size(), 0);
-  for (Rank& rank : ranks_) {
-    rank.is_complete = rank.is_in_hook = false;
-    rank.next_call = 0;
-    rank.next_event = 0;
-  }
+  for (Rank& rank : ranks_) rank.begin_step();
 }
 
 void HookModel::run_step(const Step& step, ExpectedStep& expected) {
@@ -283,17 +281,18 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
   for (const std::uint32_t parameter : memory_.reduced)
     for (const std::uint32_t rank : survivors_)
       if (is_sparse(parameter) && gradient(rank, parameter).loose) expected.is_modelled = false;
-  rebuild_if_due(step, expected);
-  expected.layout = layout_.index();
+  if (step.kind != PassKind::kNoGrad) rebuild_if_due(expected);
   for (const std::uint32_t rank : survivors_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];
     if (step.kind == PassKind::kNoGrad && pass.skip) continue;
     zero(rank, step.zero_grad);
-    if (step.kind == PassKind::kNoGrad) continue;
-    run_forwards(step, rank, expected.ranks[rank]);
-    if (expected.ranks[rank].error == Error::kNone) run_backwards(step, rank, expected.ranks[rank]);
+    if (step.kind != PassKind::kNoGrad && !policies_.stays_armed) disarm(pass, ranks_[rank]);
   }
-  finish_pass(step, expected);
+  do {
+    for (const std::uint32_t rank : survivors_)
+      if (step.kind != PassKind::kNoGrad) advance(step, rank, expected.ranks[rank]);
+  } while (finish_pass(step, expected));
+  expected.layout = layout_.index();
   expected.is_modelled = expected.is_modelled && !is_open_;
   record(expected.ranks);
 }
@@ -313,56 +312,65 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
   }
 }
 
-void HookModel::run_forwards(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+// Up to where the rank waits for others, to an error, or to the end of its calls.
+void HookModel::advance(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
-  if (!policies_.stays_armed && kept_outputs(pass) == 0) return;
-  if (!policies_.stays_armed) rank.is_armed = false;
-  rank.whole_forwards = 0;
-  for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
-    if (rank.is_unfinished) {
-      expected.error = Error::kIncomplete;
-      expected.error_call = kForwardCall;
-      expected.parameters = missing(rank);
-      return;
-    }
-    if (step.kind == PassKind::kSynced) {
-      rank.is_armed = true;
-      if (f == 0 || policies_.counts_one_static_forward) ++rank.forwards;
-      begin_pass(rank);
-      if (is_dynamic()) search_unused(pass, f, rank);
-    }
-    if (is_dynamic() || is_first_static(rank)) ++rank.whole_forwards;
+  while (expected.error == Error::kNone && !is_stopped(rank)) {
+    const NextCall next = next_call(pass, rank);
+    rank.is_rebuilding = next == NextCall::kForward && is_rebuild_due(rank);
+    if (rank.is_rebuilding) return;
+    if (next == NextCall::kNone) return end_calls(step, number, expected);
+    if (next == NextCall::kForward) run_forward(step, number, expected);
+    if (next == NextCall::kBackward) run_backward(step, number, expected);
   }
 }
 
-// The outputs of one forward; without the policy those of all that are kept.
-void HookModel::search_unused(const RankPass& pass, std::size_t last, Rank& rank) {
-  RankPass searched;
-  for (std::size_t f = 0; f <= last; ++f) {
-    if (policies_.searches_last_forward ? f != last : pass.forwards[f].discard) continue;
-    searched.forwards.push_back(pass.forwards[f]);
-    searched.forwards.back().discard = false;
-  }
-  std::fill(rank.unused.begin(), rank.unused.end(), std::uint8_t{1});
-  if (searched.forwards.empty()) return;
-  for (const Event& event : graph_.backward(searched, 0))
-    if (event.kind == Event::Kind::kHook && event.depth == 0) rank.unused[event.parameter] = 0;
-}
-
-// Up to the end of the call, or nested call, that completes the pass.
-void HookModel::run_backwards(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+void HookModel::run_forward(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
-  if (kept_outputs(pass) == 0) return;
-  const bool& is_stopped = ends_by_hand() ? rank.is_in_hook : rank.is_complete;
-  while (rank.next_call < call_count(pass) && !is_stopped) {
-    if (!run_call(step, number, expected)) return;
-    const bool is_silent = step.kind == PassKind::kSynced && !rank.is_unfinished;
-    if (!policies_.stays_out_without_hooks && is_dynamic() && is_silent)
-      for (const std::uint32_t parameter : memory_.reduced) (void)mark_ready(number, parameter);
+  const std::uint32_t f = rank.next_forward++;
+  if (rank.is_unfinished) {
+    expected.error = Error::kIncomplete;
+    expected.error_call = kForwardCall;
+    expected.parameters = missing(rank);
+    return;
   }
-  if (rank.is_complete) return;
+  if (step.kind == PassKind::kSynced && !pass.forwards[f].local) {
+    rank.is_armed = true;
+    const bool is_further = std::exchange(rank.has_synced_forward, true);
+    if (!is_further || policies_.counts_one_static_forward) ++rank.forwards;
+    rank.begin_pass();
+    if (is_dynamic()) graph_.find_unused(pass, f, policies_.searches_last_forward, rank.unused);
+  }
+  if (is_dynamic() || is_first_static(rank)) rank.whole_forwards |= 1U << f;
+}
+
+// The next call, up to the end of the call, or nested call, that completes the pass.
+void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+  Rank& rank = ranks_[number];
+  const RankPass& pass = step.variants[number % step.variants.size()];
+  const bool is_in_synced_step = step.kind == PassKind::kSynced;
+  const bool is_synced = is_in_synced_step && is_synced_call(pass, rank.next_call);
+  if (rank.is_over && is_synced && rank.next_event == 0 && !policies_.later_backwards_are_local) {
+    expected.error = Error::kSecondBackward;
+    expected.error_call = rank.next_call;
+    return;
+  }
+  const bool is_beside = !policies_.averages_local_backward && is_in_synced_step && !is_synced;
+  const bool is_armed = std::exchange(rank.is_armed, rank.is_armed && !is_beside);
+  const bool is_fine = run_call(step, number, expected);
+  if (is_beside) rank.is_armed = is_armed;
+  if (!is_fine || rank.is_over) return;
+  if (!policies_.stays_out_without_hooks && is_dynamic() && is_synced && !rank.is_unfinished)
+    for (const std::uint32_t parameter : memory_.reduced) (void)mark_ready(number, parameter);
+}
+
+// The rank has no further call. It is an error if a pass that it ends by hand is not complete.
+void HookModel::end_calls(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
+  const Rank& rank = ranks_[number];
+  const RankPass& pass = step.variants[number % step.variants.size()];
+  if (kept_outputs(pass) == 0 || rank.is_complete) return;
   const bool is_noticed = !policies_.reports_missing_later && rank.is_unfinished;
   if (!is_noticed && endings(step.kind) == 0) return;
   expected.error = Error::kIncomplete;
@@ -401,12 +409,14 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
       return false;
     }
     if (rank.is_complete && !was_complete) completed_at = event.depth;
-    if (!ends_in_hook(step.kind) || event.parameter != memory_.reduced.front()) continue;
+    // The user lets a hook end the pass once all forwards have run.
+    const bool has_ending = ends_in_hook(step.kind) && rank.next_forward == pass.forwards.size();
+    if (!has_ending || event.parameter != memory_.reduced.front()) continue;
     rank.next_event = i + 1;
     return end_in_hook(rank, expected);
   }
   // Each forward that the call started at ends it.
-  const bool is_local = step.kind == PassKind::kNoSync;
+  const bool is_local = step.kind == PassKind::kNoSync || has_local_forward(pass);
   const bool is_first = is_first_static(rank);
   const std::uint32_t ends = !is_first ? 0 : is_local ? begun : 1;
   for (std::uint32_t end = 0; end < ends && expected.error == Error::kNone; ++end)
@@ -437,6 +447,7 @@ Error HookModel::end_first_static(std::uint32_t number) {
         policies_.first_static_pass_is_any ? !rank.is_armed : policies_.repeats_first_static_pass;
     if (!is_error) return Error::kNone;
     for (const std::uint32_t parameter : memory_.reduced) note_launch(number, parameter);
+    rank.has_launched_unarmed = !rank.is_armed;
     return Error::kSecondBackward;
   }
   for (const std::uint32_t parameter : memory_.reduced) {
@@ -631,7 +642,8 @@ void HookModel::add_entries(std::uint32_t parameter, Entries& into, const Entrie
 // that it has not launched is without elements is not known.
 bool HookModel::blocks_others(std::uint32_t number, ExpectedStep& expected) const {
   if (is_dynamic()) return true;
-  std::size_t first = buckets().size();
+  // One who has ended a pass in this step launches nothing of a second one.
+  std::size_t first = ranks_[number].is_over ? 0 : buckets().size();
   for (const std::uint32_t parameter : missing(ranks_[number]))
     first = std::min<std::size_t>(first, memory_.places[parameter].bucket);
   const bool blocks =
@@ -661,9 +673,11 @@ void HookModel::end_twice(ExpectedStep& expected) {
   }
 }
 
-// What all ranks did, together.
-void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
-  const auto is_complete = [this](std::uint32_t rank) { return ranks_[rank].is_complete; };
+// What all ranks did, together. Returns whether they go on in this step.
+bool HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
+  const auto is_complete = [this](std::uint32_t rank) {
+    return ranks_[rank].is_complete && !ranks_[rank].is_over;
+  };
   const auto waits = [&](std::uint32_t rank) { return is_waiting(ranks_[rank], step.kind); };
   const bool is_any = std::any_of(survivors_.begin(), survivors_.end(), is_complete);
   const bool is_all = std::all_of(survivors_.begin(), survivors_.end(), is_complete);
@@ -673,12 +687,15 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
     return expected.ranks[rank].error != Error::kNone;
   };
   const bool fails = std::any_of(survivors_.begin(), survivors_.end(), has_own);
+  const bool has_reduced = expected.is_reduced;
   expected.any_error = fails || (is_awaited && !is_all);
   // Some ranks launched all that they have, and do not end their pass. Others that do, or that come
   // later, may have their sums of it.
-  const auto leaves = [&](std::uint32_t rank) { return is_complete(rank) && !waits(rank); };
+  const auto leaves = [&](std::uint32_t rank) {
+    return (is_complete(rank) && !waits(rank)) || ranks_[rank].has_launched_unarmed;
+  };
   const bool is_left = std::any_of(survivors_.begin(), survivors_.end(), leaves);
-  if (is_left && (is_awaited || !is_all)) is_open_ = true;
+  if (is_left && (is_awaited || (is_any && !is_all))) is_open_ = true;
   if (is_all && is_awaited) reduce(expected);
   if (is_all && is_any && !is_awaited) list_collectives(expected);
   for (const std::uint32_t rank : survivors_) {
@@ -695,49 +712,31 @@ void HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
     } else if (fails) {
       each.outcome = Outcome::kSuccessOrPeerError;
     }
+    if (has_reduced && expected.any_error && each.outcome == Outcome::kSuccess)
+      each.outcome = Outcome::kSuccessOrPeerError;
     if (is_awaited && !is_complete(rank) && !blocks_others(rank, expected)) break;
   }
-  if (is_all && is_awaited) run_later_calls(step, expected);
+  return is_awaited ? is_all : finish_rebuild(expected);
 }
 
-// What comes after the reduction.
-void HookModel::run_later_calls(const Step& step, ExpectedStep& expected) {
-  for (const std::uint32_t rank : survivors_) {
-    const RankPass& pass = step.variants[rank % step.variants.size()];
-    ExpectedRankStep& each = expected.ranks[rank];
-    while (ranks_[rank].next_call < call_count(pass) && each.error == Error::kNone) {
-      const bool is_second = ranks_[rank].next_event == 0 && step.kind == PassKind::kSynced;
-      if (policies_.later_backwards_are_local || !is_second) {
-        if (run_call(step, rank, each)) continue;
-      } else {
-        each.error = Error::kSecondBackward;
-        each.error_call = ranks_[rank].next_call;
-      }
-      each.outcome = Outcome::kOwnError;
-      expected.any_error = true;
-    }
-  }
-  for (const std::uint32_t rank : survivors_)
-    if (expected.any_error && expected.ranks[rank].outcome == Outcome::kSuccess)
-      expected.ranks[rank].outcome = Outcome::kSuccessOrPeerError;
+// A forward after a pass that has ended in this step may rebuild the buckets, with all ranks.
+bool HookModel::finish_rebuild(ExpectedStep& expected) {
+  const auto rebuilds = [this](std::uint32_t rank) { return ranks_[rank].is_rebuilding; };
+  if (std::none_of(survivors_.begin(), survivors_.end(), rebuilds)) return false;
+  // Others rebuild theirs in the next step, which counts the collectives, or fail before that.
+  if (!std::all_of(survivors_.begin(), survivors_.end(), rebuilds)) is_open_ = true;
+  if (!expected.any_error) rebuild(expected);
+  return !expected.any_error;
 }
 
 void HookModel::list_collectives(ExpectedStep& expected) const {
-  std::uint32_t launched = 0;
-  for (std::uint32_t b = 0; b < buckets().size(); ++b) {
-    if (is_skipped(b)) continue;
-    ExpectedCollective& collective = expected.collectives.emplace_back();
-    collective.bucket = launched++;  // the subject counts what it sees
-    collective.count = buckets()[b].count;
-    collective.dtype = wire_dtype(hook(), buckets()[b].dtype);
-  }
-  if (is_dynamic() || (is_static() && !is_counted_)) {
-    ExpectedCollective usage;
-    usage.op = ExpectedCollective::Op::kAllReduceUsage;
-    usage.count = memory_.reduced.size();
-    const auto behind = static_cast<std::ptrdiff_t>(is_dynamic() ? 0 : launched);
-    expected.collectives.insert(expected.collectives.end() - behind, usage);
-  }
+  Collectives& out = expected.collectives;
+  const std::size_t before = out.size();
+  for (std::uint32_t b = 0; b < buckets().size(); ++b)
+    if (!is_skipped(b))
+      append_bucket(buckets()[b].count, wire_dtype(hook(), buckets()[b].dtype), out);
+  if (is_dynamic() || (is_static() && !is_counted_))
+    append_usage(memory_.reduced.size(), is_dynamic() ? 0 : out.size() - before, out);
 }
 
 void HookModel::reduce(ExpectedStep& expected) {
@@ -749,6 +748,7 @@ void HookModel::reduce(ExpectedStep& expected) {
   for (const std::uint32_t number : survivors_) {
     Rank& rank = ranks_[number];
     rank.is_armed = rank.is_unfinished = rank.has_hook = false;
+    rank.is_over = true;
     if (is_static()) continue;
     std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
     rank.has_sums = false;

@@ -57,6 +57,8 @@ struct Policies {
   bool update_forgets_local_use = false;
   // A forward whose output was dropped arms the next backward, a local one too (P1, P2).
   bool stays_armed = true;
+  // A synced forward arms the next backward, that of a forward under no_sync, too (P1).
+  bool averages_local_backward = true;
   // The unused search looks at the outputs of the last forward alone (P1).
   bool searches_last_forward = true;
   // Missing parameters are an error of the next forward with gradients (P5).
@@ -101,7 +103,7 @@ struct Policy {
 };
 
 // The policies, by name.
-constexpr std::array<Policy, 29> kPolicies{{
+constexpr std::array<Policy, 30> kPolicies{{
     {"rounds_factor", &Policies::rounds_factor, kOldestVersion, {2, 4, 1}},
     {"divides_views", &Policies::divides_views},
     {"divides_batched", &Policies::divides_batched, {2, 15, 0}},
@@ -120,6 +122,7 @@ constexpr std::array<Policy, 29> kPolicies{{
     {"use_outlives_zero_grad", &Policies::use_outlives_zero_grad, {2, 4, 1}},
     {"update_forgets_local_use", &Policies::update_forgets_local_use, {2, 4, 1}},
     {"stays_armed", &Policies::stays_armed},
+    {"averages_local_backward", &Policies::averages_local_backward},
     {"searches_last_forward", &Policies::searches_last_forward},
     {"reports_missing_later", &Policies::reports_missing_later},
     {"later_backwards_are_local", &Policies::later_backwards_are_local},

@@ -23,13 +23,20 @@ struct Gradient {
 
 // What the reducer of one rank keeps.
 struct Rank {
-  bool is_armed = false;        // its hooks are expected
-  bool has_marked = false;      // what is unused, in this pass
-  bool is_unfinished = false;   // something was marked, and the pass is not complete
-  bool is_complete = false;     // in this step: all buckets were launched
-  bool is_in_hook = false;      // in this step: a hook of the user's ends the pass
-  std::uint32_t next_call = 0;  // of backward, in this step
-  std::size_t next_event = 0;   // of that call
+  bool is_armed = false;       // its hooks are expected
+  bool has_marked = false;     // what is unused, in this pass
+  bool is_unfinished = false;  // something was marked, and the pass is not complete
+  // In this step: all buckets of the pass were launched; the pass has ended besides; a hook of the
+  // user's ends it; the next forward waits for the other ranks, as buckets are rebuilt in it.
+  bool is_complete = false;
+  bool is_over = false;
+  bool is_in_hook = false;
+  bool is_rebuilding = false;
+  bool has_launched_unarmed = false;  // in this step: all buckets, in an error
+  bool has_synced_forward = false;    // in this step
+  std::uint32_t next_forward = 0;     // in this step
+  std::uint32_t next_call = 0;        // of backward, in this step
+  std::size_t next_event = 0;         // of that call
   // By parameter; `sent` is what was used when the pass became complete, and `takes` what counts as
   // used at its end (usage_map.h).
   std::vector<std::uint8_t> unused, ready, used, sent, takes;
@@ -43,8 +50,21 @@ struct Rank {
   std::uint32_t hooked_passes = 0;
   bool has_hook = false;
   bool has_ended_first = false;
-  std::uint32_t whole_forwards = 0;  // of this step, those whose outputs go through one function
+  std::uint32_t whole_forwards = 0;  // bits: of this step, those whose outputs share one function
   std::vector<std::uint32_t> hooks, left;
+
+  void begin_step() {
+    is_complete = is_over = is_in_hook = is_rebuilding = false;
+    has_synced_forward = has_launched_unarmed = false;
+    next_forward = next_call = whole_forwards = 0;
+    next_event = 0;
+  }
+  // A synced forward arms the hooks.
+  void begin_pass() {
+    is_complete = is_over = is_in_hook = has_marked = false;
+    ready.assign(unused.size(), 0);
+    left = hooks;
+  }
 };
 
 // Returns whether all of these parameters are ready.

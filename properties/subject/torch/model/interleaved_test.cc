@@ -1,0 +1,147 @@
+// The model of profile `torch`, on programs whose forwards and backwards interleave (P1): a synced
+// forward arms the next backward, whatever outputs that starts from.
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "properties/subject/torch/model/hook_model.h"
+#include "reference/test_programs.h"
+
+namespace lockstep::properties::torch_model {
+namespace {
+
+using namespace reference;           // NOLINT
+using namespace reference::testing;  // NOLINT
+using reference::testing::Case;
+
+constexpr bool kLocal = true;
+
+// A pass of several forwards, each a use of p0; that in forward f has the key 10 + f.
+RankPass forwards(std::initializer_list<bool> locals, std::vector<Backward> backwards) {
+  RankPass pass;
+  for (const bool is_local : locals) {
+    const auto key = static_cast<std::uint32_t>(10 + pass.forwards.size());
+    pass.forwards.push_back(graph({use(0, key)}).forwards[0]);
+    pass.forwards.back().local = is_local;
+  }
+  return with_backwards(std::move(pass), std::move(backwards));
+}
+
+Case by(Case t, const Policies& policies = {}) {
+  normalize(t.program);
+  t.expectation = run(t.program, policies);
+  return t;
+}
+
+float mean(const Case& t, std::uint32_t key) {
+  return t.c(0, 0, 0, key) * 0.5F + t.c(0, 1, 0, key) * 0.5F;
+}
+
+// The mean of what the ranks have accumulated of two calls.
+float mean_of_sums(const Case& t, std::uint32_t one, std::uint32_t other) {
+  const float first = t.c(0, 0, 0, one) + t.c(0, 0, 0, other);
+  const float second = t.c(0, 1, 0, one) + t.c(0, 1, 0, other);
+  return first * 0.5F + second * 0.5F;
+}
+
+// A synced forward, one under no_sync, and the backward of either.
+RankPass local_first() { return forwards({!kLocal, kLocal}, {{{1}}, {{0}}}); }
+
+TEST(TorchInterleaved, ALocalBackwardAfterASyncedForwardIsAveraged) {
+  for (const Mode mode : {Mode::kPlain, Mode::kDynamic}) {
+    const Case t = by(Case(2, mode, 1).step({local_first()}));
+    EXPECT_TRUE(t.expectation.steps[0].is_modelled);
+    for (const std::uint32_t rank : {0U, 1U})
+      EXPECT_EQ(t.value(0, rank, 0), mean(t, 11) + t.c(0, rank, 0, 10));
+    EXPECT_FALSE(t.gradient(0, 0, 0).reduced);
+  }
+}
+
+TEST(TorchInterleaved, WithoutThePolicyItIsReducedWithThePass) {
+  Policies policies;
+  policies.averages_local_backward = false;
+  for (const Mode mode : {Mode::kPlain, Mode::kDynamic}) {
+    const Case t = by(Case(2, mode, 1).step({local_first()}), policies);
+    for (const std::uint32_t rank : {0U, 1U})
+      EXPECT_EQ(t.value(0, rank, 0), mean_of_sums(t, 10, 11));
+    EXPECT_TRUE(t.gradient(0, 0, 0).reduced);
+  }
+}
+
+TEST(TorchInterleaved, TheFirstOfSeveralMicrobatchesIsAveraged) {
+  const RankPass pipeline = forwards({kLocal, kLocal, !kLocal}, {{{0}}, {{1}}, {{2}}});
+  const Case t = by(Case(2, Mode::kPlain, 1).step({pipeline}));
+  for (const std::uint32_t rank : {0U, 1U})
+    EXPECT_EQ(t.value(0, rank, 0), mean(t, 10) + t.c(0, rank, 0, 11) + t.c(0, rank, 0, 12));
+}
+
+TEST(TorchInterleaved, ALocalBackwardBeforeTheSyncedForwardIsReducedWithThePass) {
+  const RankPass early = forwards({kLocal, !kLocal}, {{{0}, 1}, {{1}}});
+  const Case t = by(Case(2, Mode::kPlain, 1).step({early}));
+  EXPECT_EQ(t.value(0, 0, 0), mean_of_sums(t, 10, 11));
+  EXPECT_TRUE(t.gradient(0, 0, 0).reduced);
+}
+
+// A synced forward, a local one whose backward comes at once, another synced one, and the rest.
+RankPass two_passes() { return forwards({!kLocal, kLocal, !kLocal}, {{{1}, 2}, {{0, 2}}}); }
+
+TEST(TorchInterleaved, AStepMayHaveTwoPassesWithARebuildBetweenThem) {
+  const Case t = by(Case(2, Mode::kPlain, 1).step({two_passes()}));
+  const ExpectedStep& step = t.expectation.steps[0];
+  EXPECT_TRUE(step.is_modelled);
+  const auto second = [&](std::uint32_t rank) {
+    return mean(t, 11) + (t.c(0, rank, 0, 12) + t.c(0, rank, 0, 10));
+  };
+  EXPECT_EQ(t.value(0, 0, 0), second(0) * 0.5F + second(1) * 0.5F);
+  EXPECT_TRUE(t.gradient(0, 0, 0).reduced);
+  ASSERT_EQ(step.collectives.size(), 4U);
+  EXPECT_EQ(step.collectives[0].bucket, 0U);
+  EXPECT_EQ(step.collectives[1].op, ExpectedCollective::Op::kBroadcastOrder);
+  EXPECT_EQ(step.collectives[3].bucket, 1U) << "buckets are counted in the step";
+  EXPECT_EQ(step.layout, 1U);
+}
+
+TEST(TorchInterleaved, ARankWithASecondPassWaitsForOthersInVain) {
+  const RankPass one = forwards({!kLocal}, {});
+  // The buckets are rebuilt before, so that no rank waits for that.
+  const Case t = by(Case(2, Mode::kPlain, 1).step({one}).step({one}).step({two_passes(), one}));
+  EXPECT_TRUE(t.expectation.steps[2].is_modelled);
+  EXPECT_TRUE(t.expectation.steps[2].any_error);
+  EXPECT_EQ(t.at(2, 0).outcome, Outcome::kPeerError);
+  EXPECT_EQ(t.at(2, 1).outcome, Outcome::kSuccessOrPeerError);
+}
+
+TEST(TorchInterleaved, ARebuildOfSomeRanksIsLeftOpen) {
+  const RankPass one = forwards({!kLocal}, {});
+  const RankPass later = forwards({!kLocal, kLocal, kLocal}, {{{1}, 2}, {{0, 2}}});
+  EXPECT_FALSE(by(Case(2, Mode::kPlain, 1).step({later, one})).expectation.steps[0].is_modelled);
+  EXPECT_TRUE(by(Case(2, Mode::kPlain, 1).step({later})).expectation.steps[0].is_modelled);
+}
+
+TEST(TorchInterleaved, ALocalBackwardMayBeTheFirstStaticPass) {
+  const Policies policies = policies_of({2, 15, 0});
+  const RankPass early = forwards({kLocal, !kLocal}, {{{0}, 1}, {{1}}});
+  const Case t = by(Case(2, Mode::kStatic, 1).step({early}), policies);
+  EXPECT_TRUE(t.expectation.steps[0].is_modelled);
+  EXPECT_EQ(t.at(0, 0).error, Error::kSecondBackward);
+  EXPECT_EQ(t.at(0, 0).error_call, 0U);
+  // What a rank launches in such an error, another one may take for its own pass.
+  const RankPass one = forwards({!kLocal}, {});
+  const Case beside = by(Case(2, Mode::kStatic, 1).step({early, one}), policies);
+  EXPECT_FALSE(beside.expectation.steps[0].is_modelled);
+}
+
+TEST(TorchInterleaved, ALocalForwardOfAStaticGraphEndsTheFirstPass) {
+  const Case t = by(Case(2, Mode::kStatic, 1).step({local_first()}), policies_of({2, 15, 0}));
+  EXPECT_TRUE(t.expectation.steps[0].is_modelled);
+  EXPECT_EQ(t.value(0, 1, 0), mean(t, 11) + t.c(0, 1, 0, 10));
+  // Up to 2.0 only the outputs of the first synced forward end it.
+  const Case old =
+      by(Case(2, Mode::kStatic, 1).step({forwards({kLocal, !kLocal}, {{{0}}, {{1}}})}));
+  EXPECT_EQ(old.value(0, 1, 0), mean_of_sums(old, 10, 11));
+}
+
+}  // namespace
+}  // namespace lockstep::properties::torch_model
