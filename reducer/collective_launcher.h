@@ -63,7 +63,7 @@ class CollectiveLauncher {
   Work& control() { return control_; }
 
   // The first failure of a collective, which the peers know already.
-  std::optional<Failure> reported() const { return report_.first(); }
+  std::optional<Failure> take_report() { return report_.take(); }
 
   // Ends the groups on this rank. What is in flight completes with the cause.
   void abort(const Status& cause);

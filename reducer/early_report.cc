@@ -26,7 +26,8 @@ void EarlyReport::failed(const Failure& failure) noexcept {
   });
 }
 
-std::optional<Failure> EarlyReport::first() const {
+std::optional<Failure> EarlyReport::take() {
+  if (!is_taken_.exchange(true)) return std::nullopt;
   return is_there_ ? std::optional(first_) : std::nullopt;
 }
 

@@ -27,14 +27,15 @@ class EarlyReport final : public WorkObserver {
   void move_to(std::shared_ptr<Store> store, int rank, int size);
 
   void failed(const Failure& failure) noexcept override;
-  // What was reported, if anything was.
-  std::optional<Failure> first() const;
+  // What was reported, if anything was. Otherwise the rank has a cause of its own, and what fails
+  // from now on is reported no more, as it would take the place of that cause.
+  std::optional<Failure> take();
 
  private:
   std::shared_ptr<Store> store_;
   int rank_ = kNone;
   int size_ = 0;
-  platform::Atomic<bool> is_taken_{false};  // by the thread that reports
+  platform::Atomic<bool> is_taken_{false};  // by the first thread that reports
   platform::Atomic<bool> is_there_{false};  // first_ is written, and stays
   Failure first_;
 };

@@ -82,8 +82,8 @@ TrainingPosition Reducer::position() const {
 
 // A node or a hook may fail after a collective did that nobody has waited for yet. The peers know
 // of the collective already, and it is the first cause on this rank, too.
-void Reducer::put_reported_first(Failure& failure) const {
-  std::optional<Failure> first = collectives_.reported();
+void Reducer::put_reported_first(Failure& failure) {
+  std::optional<Failure> first = collectives_.take_report();
   if (!first || concerns_group(failure.code)) return;
   annotate(position(), *first, kNone);
   first->later.push_back("rank " + std::to_string(collectives_.rank()) +

@@ -205,7 +205,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status backward_failed(Status status);
   void note_failure(const Failure& failure);
   Status give_up(Status status);
-  void put_reported_first(Failure& failure) const;
+  void put_reported_first(Failure& failure);
   Status fail(Failure failure);
   void stop_group(const Status& cause);
 

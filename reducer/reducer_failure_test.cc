@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <functional>
+#include <utility>
 
 #include "reducer/failure_board.h"
 #include "reducer/test_ranks.h"
@@ -248,6 +250,37 @@ TEST_F(ReducerFailure, F2ACollectiveThatFailedBeforeANodeThrowsIsTheFirstCause) 
   EXPECT_EQ(status.failure().suspect, 1);
   ASSERT_EQ(status.failure().later.size(), 1u);
   EXPECT_NE(status.failure().later[0].find("the user's node threw"), std::string::npos);
+}
+
+// A collective that fails while the rank reports an error of its own does not take its place.
+TEST_F(ReducerFailure, F2WhatFailsWhileARankReportsItsOwnErrorIsNoCauseForItsPeers) {
+  class InterruptedStore final : public PrefixStore {
+   public:
+    InterruptedStore(std::shared_ptr<Store> inner, std::function<void()> interrupt)
+        : PrefixStore("", std::move(inner)), interrupt_(std::move(interrupt)) {}
+    Result<bool> set(std::string_view key, std::string_view value) override {
+      if (auto interrupt = std::exchange(interrupt_, {})) interrupt();
+      return PrefixStore::set(key, value);
+    }
+
+   private:
+    std::function<void()> interrupt_;
+  };
+  const auto store = std::make_shared<HashStore>();
+  group_ = std::make_shared<ScriptedGroup>(size_);
+  const auto group = group_;
+  const auto interrupted =
+      std::make_shared<InterruptedStore>(store, [group] { group->abort(loss()); });
+  ASSERT_TRUE(rank_.create({group_, interrupted}, quick_options(false)).ok());
+  rank_.undefine_grads();
+  group_->stalls = true;
+  const Status status = rank_.backward(throws_late(rank_, p_, q_), 1);
+  ASSERT_EQ(status.code(), Code::kUserFailure) << status.to_string();
+  Failure own;
+  own.code = Code::kPeerLost;
+  own.suspect = 0;
+  const Failure heard = FailureBoard(interrupted, 1, 2).settle(own, {});
+  EXPECT_EQ(heard.code, Code::kUserFailure) << heard.to_string();
 }
 
 // What the group of a peer reports has no names of parameters.

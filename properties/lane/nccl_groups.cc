@@ -38,6 +38,7 @@ Result<std::shared_ptr<NcclProcessGroup>> NcclGroups::make(const Place& place,
       if (std::find(place.members.begin(), place.members.end(), last.place.members[rank]) ==
           place.members.end())
         excluded.push_back(static_cast<int>(rank));
+    if (names_twice_) excluded.push_back(excluded.front());
     return NcclProcessGroup::shrink(*last.group, std::move(excluded), place.store, options);
   };
   Result<std::unique_ptr<NcclProcessGroup>> group = made();
@@ -80,9 +81,10 @@ Status NcclGroups::start_one_more(const Last& last, const NcclOptions& options) 
 // Makes the group without the last rank, and sums in it.
 Status NcclGroups::make_smaller(const Last& last, const NcclOptions& options) {
   const int leaving = last.group->size() - 1;
-  const auto smaller = NcclProcessGroup::shrink(*last.group, {leaving}, last.place.store, options);
+  const std::vector<int> excluded(names_twice_ ? 2 : 1, leaving);
+  const auto smaller = NcclProcessGroup::shrink(*last.group, excluded, last.place.store, options);
   if (!smaller) return smaller.error();
-  const bool can_shrink = api_.comm_shrink != nullptr;
+  const bool can_shrink = api_.comm_shrink != nullptr && !cannot_all_shrink_;
   if (((*smaller)->origin() == std::string_view("ncclCommShrink")) != can_shrink)
     return Status(Code::kInternal, std::string("a healthy group was made smaller by ") +
                                        (*smaller)->origin() + ", and this NCCL has " +

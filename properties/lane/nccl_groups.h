@@ -6,7 +6,9 @@
 //
 // A job may also continue with fewer ranks although nothing has failed. In half of the programs all
 // last groups do so at the end, without the last rank of each. In half of these nobody waits for
-// that rank; in the others it starts one more collective when the others have gone.
+// that rank; in the others it starts one more collective when the others have gone. Half of the
+// programs name a rank that leaves twice, which means the same. In one program of eight the first
+// two ranks have an NCCL without ncclCommShrink: then all of their group connect anew.
 //
 // All remaining ranks must call shrink() together. Each rank writes into the store of a group that
 // it has created the group, and all ranks see the same keys for the last group, because they have
@@ -36,7 +38,11 @@ class NcclGroups {
         shrinks_((key >> 8 & 1) != 0),
         keeps_((key >> 9 & 1) != 0 && ((key >> 11 & 1) != 0 || rank % 2 == 0)),
         scales_down_((key >> 10 & 1) != 0),
-        is_late_((key >> 23 & 1) != 0) {}
+        is_late_((key >> 23 & 1) != 0),
+        names_twice_((key >> 24 & 1) != 0),
+        cannot_all_shrink_((key >> 25 & 7) == 1) {
+    if (cannot_all_shrink_ && rank < 2) api_.comm_shrink = nullptr;
+  }
 
   struct Place {
     std::int64_t series = 0;
@@ -70,12 +76,14 @@ class NcclGroups {
     return name + "/made/" + std::to_string(rank);
   }
 
-  const NcclApi api_;
+  NcclApi api_;
   Device& gpu_;
   const bool shrinks_;
   const bool keeps_;
   const bool scales_down_;
   const bool is_late_;                 // whether the rank that leaves starts one more collective
+  const bool names_twice_;             // whether a rank that leaves is excluded twice
+  const bool cannot_all_shrink_;       // whether the first two ranks have no ncclCommShrink
   std::map<std::int64_t, Last> last_;  // by series
   std::uint32_t shrunk_ = 0;
   std::uint32_t shrunk_by_nccl_ = 0;

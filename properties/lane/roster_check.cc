@@ -30,6 +30,32 @@ std::string flaw_of(const Result<Roster>& next, std::uint32_t generation,
   return {};
 }
 
+// A process that the others have left out learns it, and one that wants to join waits for their
+// next roster, as they can see.
+std::string try_strangers(Store& store, const Roster& last, const Roster& next) {
+  RosterOptions options;
+  options.name = "stranger";
+  const auto ask = [&](const Roster& known) {
+    return agree_on_roster(store, known, options, platform::Deadline::in({}));
+  };
+  if (next.generation == 1) {  // The lane has the first roster from its program.
+    options.name = "the first";
+    const Result<Roster> first = ask(Roster());
+    if (!first || first->generation != 0) return "a process alone cannot begin the first one";
+    options.name = "stranger";
+  }
+  const Result<Roster> left_out = ask(last);
+  if (left_out || left_out.error().code() != Code::kAborted)
+    return "a process that it leaves out does not learn it";
+  const auto waits = [&] { return somebody_waits(store, next).value_or(false); };
+  if (waits()) return "somebody is said to wait for the next one, and nobody does";
+  const Result<Roster> too_early = ask(Roster());
+  if (too_early || too_early.error().code() != Code::kTimeout)
+    return "a process that may only join the next one does not wait for it";
+  if (!waits()) return "nobody is said to wait for the next one, and a process does";
+  return {};
+}
+
 }  // namespace
 
 RosterCheck::RosterCheck(Store& store, std::uint32_t world, std::uint32_t rank)
@@ -54,6 +80,7 @@ void RosterCheck::check(std::uint32_t generation, const std::vector<std::uint32_
   std::string flaw = flaw_of(next, generation, wanted, options.name);
   if (flaw.empty() && platform::now() - begun >= kPatience)
     flaw = "a rank waited for others, although all of them were there";
+  if (flaw.empty() && rank_ == members.front()) flaw = try_strangers(store_, last, *next);
   if (!flaw.empty() && wrong_.empty())
     wrong_ = "the roster of generation " + std::to_string(generation) + ": " + flaw;
   generation_ = generation;

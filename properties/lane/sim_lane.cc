@@ -16,8 +16,10 @@
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
+#include "properties/lane/board_check.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
+#include "properties/lane/report_check.h"
 #include "properties/lane/roster_check.h"
 #include "properties/lane/wrong_calls.h"
 #include "properties/observe/coordinator.h"
@@ -133,23 +135,27 @@ class RankStore final : public Store {
 };
 
 // The store of one rank in one group. Whatever the rank writes there is its own, under a key that
-// ends in its number (F2): the first key that does not goes to `wrong`.
+// ends in its number (F2): the first key that does not goes to `wrong`. The first report of its
+// failure goes to `check`.
 class OwnKeysStore final : public PrefixStore {
  public:
   OwnKeysStore(std::shared_ptr<Store> inner, std::string prefix, std::ptrdiff_t rank,
-               std::string& wrong)
+               std::string& wrong, std::shared_ptr<ReportCheck> check)
       : PrefixStore(std::move(prefix), std::move(inner)),
         end_("/" + std::to_string(rank)),
-        wrong_(wrong) {}
+        wrong_(wrong),
+        check_(std::move(check)) {}
   Result<bool> set(std::string_view key, std::string_view value) override {
     if (!key.ends_with(end_) && wrong_.empty())
       wrong_ = "it writes " + std::string(key) + " into the store of its group";
+    if (key == "failure" + end_) check_->reported(value);
     return PrefixStore::set(key, value);
   }
 
  private:
   const std::string end_;
   std::string& wrong_;
+  const std::shared_ptr<ReportCheck> check_;
 };
 
 class SimEnvironment final : public RankEnvironment {
@@ -199,6 +205,7 @@ class SimEnvironment final : public RankEnvironment {
     const std::uint32_t group = reference::group_of(program, rank_);
     const std::vector<std::uint32_t> members = members_of(program, roster, rank_);
     Memberships memberships;
+    const auto check = report_check_ = std::make_shared<ReportCheck>(keeps_records());
     for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r) {
       if (r > 0 && !options.group_each) {
         memberships.push_back(memberships.front());
@@ -219,10 +226,16 @@ class SimEnvironment final : public RankEnvironment {
         membership.backward_group = std::move(*second);
       }
       const auto own = std::find(members.begin(), members.end(), rank_) - members.begin();
-      membership.store =
-          std::make_shared<OwnKeysStore>(store, prefix_of(roster, group, r), own, wrong_answer_);
+      membership.store = std::make_shared<OwnKeysStore>(store, prefix_of(roster, group, r), own,
+                                                        wrong_answer_, check);
+      if (reference::reducer_count(program) == 1) {  // Two reducers report for themselves.
+        membership.group = judged(std::move(membership.group), check);
+        if (membership.backward_group)
+          membership.backward_group = judged(std::move(membership.backward_group), check);
+      }
       memberships.push_back(std::move(membership));
     }
+    if (asks_the_board() && wrong_answer_.empty()) wrong_answer_ = wrongly_settled(program.key);
     return memberships;
   }
 
@@ -234,13 +247,16 @@ class SimEnvironment final : public RankEnvironment {
   }
 
   void begin_step(std::uint32_t step) override {
-    if (step < case_.program.steps.size())
+    const bool is_step = step < case_.program.steps.size();
+    if (report_check_) is_step ? report_check_->begin_step() : report_check_->end_step();
+    if (is_step)
       world_.network.injector_of(rank_).begin_step(rank_, step);
     else
       world_.network.injector_of(rank_).end_step(rank_);
   }
 
   void begin_connect(std::uint32_t step) override {
+    if (report_check_) report_check_->end_step();
     world_.network.injector_of(rank_).begin_connect(rank_, step);
   }
   void begin_reset(std::uint32_t step) override {
@@ -297,6 +313,14 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
+  std::shared_ptr<ProcessGroup> judged(std::shared_ptr<ProcessGroup> group,
+                                       const std::shared_ptr<ReportCheck>& check) {
+    return std::make_shared<ReportingGroup>(std::move(group), check, wrong_answer_);
+  }
+
+  // The first rank of one program in 16 asks whom ranks blame by reports that chance makes (F2).
+  bool asks_the_board() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 1; }
+
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
   bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
 
@@ -334,7 +358,8 @@ class SimEnvironment final : public RankEnvironment {
                             options);
     const bool asks = (case_.program.key >> 14 & 3) == 3;
     if (made && asks && wrong_answer_.empty())
-      wrong_answer_ = wrongly_answered(world_.nccl->api(), *gpu_, **made);
+      wrong_answer_ =
+          wrongly_answered(world_.nccl->api(), *gpu_, **made, case_.faults.faults.empty());
     return made;
   }
 
@@ -345,6 +370,7 @@ class SimEnvironment final : public RankEnvironment {
   std::optional<NcclGroups> nccl_;
   RosterCheck rosters_;
   std::string wrong_answer_;
+  std::shared_ptr<ReportCheck> report_check_;  // of the present group
 };
 
 class SimLane final : public properties::Lane {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr platform::Duration kYear = std::chrono::hours(24 * 365);
 constexpr platform::Duration kTick{1};
+constexpr int kOtherGpu = 77;
 
 class WrongCalls {
  public:
@@ -27,6 +28,10 @@ class WrongCalls {
     try_times();
     try_smaller_groups();
     return wrong_;
+  }
+  std::string run_with_communicators() {
+    try_other_communicators();
+    return run();
   }
 
  private:
@@ -138,6 +143,41 @@ class WrongCalls {
     refuse(0, 1, options, "50 s");
   }
 
+  // ---- What NCCL makes ----
+
+  // A communicator that is not the one that was asked for is no group.
+  void try_other_communicators() {
+    const auto refuse_made = [&](const NcclApi& api, Code code, const char* words) {
+      NcclOptions options;
+      options.name = words;
+      const auto made = NcclProcessGroup::connect(api, gpu_, store_, 0, 1, options);
+      const Status status = made ? Status() : made.error();
+      const bool is_right =
+          status.code() == code && status.failure().detail.find(words) != std::string::npos;
+      if (!is_right && wrong_.empty())
+        wrong_ = std::string("a communicator had to be refused with a text that has '") + words +
+                 "': " + status.to_string();
+    };
+    NcclApi api = api_;
+    api.comm_cu_device = [](NcclComm, int* device) {
+      *device = kOtherGpu;
+      return NcclResult::kSuccess;
+    };
+    refuse_made(api, Code::kInvalidArgument, "on CUDA device 77, and the group's is");
+    api = api_;
+    api.comm_count = [](NcclComm, int* size) {
+      *size = 2;
+      return NcclResult::kSuccess;
+    };
+    refuse_made(api, Code::kTransport, "made rank 0 of 2 of rank 0 of 1");
+    api = api_;
+    api.comm_user_rank = [](NcclComm, int* rank) {
+      *rank = 1;
+      return NcclResult::kSuccess;
+    };
+    refuse_made(api, Code::kTransport, "made rank 1 of 1 of rank 0 of 1");
+  }
+
   // ---- Smaller groups ----
 
   void refuse(std::vector<int> excluded, const char* words) {
@@ -167,8 +207,10 @@ class WrongCalls {
 
 }  // namespace
 
-std::string wrongly_answered(const NcclApi& api, Device& gpu, NcclProcessGroup& group) {
-  return WrongCalls(api, gpu, group).run();
+std::string wrongly_answered(const NcclApi& api, Device& gpu, NcclProcessGroup& group,
+                             bool may_connect) {
+  WrongCalls calls(api, gpu, group);
+  return may_connect ? calls.run_with_communicators() : calls.run();
 }
 
 }  // namespace LOCKSTEP_NS

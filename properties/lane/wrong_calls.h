@@ -15,7 +15,10 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 // Returns a sentence about the first call that was not refused as it should be, or an empty text.
-std::string wrongly_answered(const NcclApi& api, Device& gpu, NcclProcessGroup& group);
+// With `may_connect` groups of this rank alone connect, too, to communicators that are not the ones
+// that were asked for.
+std::string wrongly_answered(const NcclApi& api, Device& gpu, NcclProcessGroup& group,
+                             bool may_connect);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

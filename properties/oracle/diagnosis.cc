@@ -109,12 +109,18 @@ class DiagnosisOracle {
       const RecordedCollective& here = record.collectives[i];
       if (here.sequence != before.sequence + 1) return "tells its collectives with a gap";
       if (here.pass < before.pass) return "goes back to an earlier pass";
+      // A group that has failed completes no later collective.
+      const bool is_wonder = before.state == RecordedCollective::State::kFailed &&
+                             here.state == RecordedCollective::State::kCompleted;
+      if (is_wonder && !program_.options.own_group && reference::reducer_count(program_) == 1)
+        return fmt::format("completed #{} after a collective had failed", here.sequence);
     }
     if (record.reducer_id != diagnosis_.records.front().reducer_id)
       return "tells another number of its reducer than others";
     const bool is_empty = record.collectives.empty();
     if (!is_empty && record.next_sequence != record.collectives.back().sequence + 1)
       return fmt::format("records #{} as the next one", record.next_sequence);
+    if (std::string lie = judge_layouts(record); !lie.empty()) return lie;
     const ObservedStep* const last = last_step(seen(record));
     if (last == nullptr || may_be_renewed(*last)) return "";
     for (const ObservedStep& step : seen(record).steps) {
@@ -122,6 +128,24 @@ class DiagnosisOracle {
       if (step.step < first_step(last->step)) continue;  // steps of other reducers
       std::string lie = judge_step(record, step, *last);
       if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
+    }
+    return "";
+  }
+
+  // The buckets that have their parameters are of one layout, and those that have none are of
+  // others.
+  static std::string judge_layouts(const FlightRecord& record) {
+    std::optional<std::uint64_t> layout;
+    for (const RecordedCollective& each : record.collectives) {
+      if (each.what != RecordedCollective::What::kBucket || each.parameters.empty()) continue;
+      if (each.layout_hash == 0 || (layout && *layout != each.layout_hash))
+        return fmt::format("gives #{} another layout than a bucket of its own", each.sequence);
+      layout = each.layout_hash;
+    }
+    for (const RecordedCollective& each : record.collectives) {
+      const bool is_old = each.what == RecordedCollective::What::kBucket && each.parameters.empty();
+      if (is_old && layout == each.layout_hash)
+        return fmt::format("does not name the parameters of #{}", each.sequence);
     }
     return "";
   }

@@ -130,6 +130,8 @@ TEST_F(DiagnosisOracleTest, T1AnAccountThatIsNotWhatHappenedIsSeen) {
   spoil_first([](RecordedCollective& c) { c.dtype = DType::kFloat16; });
   spoil_first([](RecordedCollective& c) { ++c.pass; });
   spoil_first([](RecordedCollective& c) { ++c.sequence; });
+  spoil_first([](RecordedCollective& c) { ++c.layout_hash; });
+  spoil_first([](RecordedCollective& c) { c.layout_hash = 0; });
 }
 
 TEST_F(DiagnosisOracleTest, F6RanksThatDifferOrStandOnNoSideAreSeen) {

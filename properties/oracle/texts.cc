@@ -123,7 +123,22 @@ class TextOracle {
     const bool is_verified = case_.program.options.verify;
     const bool is_right =
         says(one, ", verified") == is_verified && says(other, ", verified") == is_verified;
-    return is_right ? "" : "says wrongly whether the collectives are verified";
+    if (!is_right) return "says wrongly whether the collectives are verified";
+    for (const std::string& each : {one, other})
+      if (says(each, ", rank-ordered") && !may_be_rank_ordered(each))
+        return "calls a collective rank-ordered that is not";
+    const std::string bucket = fmt::format("bucket {}, ", failure.bucket);
+    const bool is_of_own_bucket = failure.bucket != kNone && failure.rank == failure.reported_by;
+    if (is_of_own_bucket && !says(one, bucket) && !says(other, bucket))
+      return fmt::format("does not say that it is about bucket {}", failure.bucket);
+    return "";
+  }
+
+  // Only sums are rank-ordered, and only where the program or the verification asks for it.
+  bool may_be_rank_ordered(const std::string& collective) const {
+    const reference::Options& options = case_.program.options;
+    const bool is_asked = options.verify || options.order == reference::Order::kRankOrder;
+    return is_asked && collective.starts_with("all_reduce");
   }
 
   // Only a frame that takes the place of another one is whole.

@@ -65,6 +65,10 @@ std::string flaw_of_diagnosis(const DataParallel& parallel, bool keeps_records) 
   if (keeps_records && std::find(silent.begin(), silent.end(), cause) != silent.end())
     return "the diagnosis has no flight record of rank " + std::to_string(cause) +
            ", which reported its error:\n" + diagnosis->to_string();
+  for (const FlightRecord& told : diagnosis->records)
+    if (keeps_records && told.rank == cause && !told.failure)
+      return "the flight record of rank " + std::to_string(cause) +
+             ", which reported its error, is of a time before it:\n" + diagnosis->to_string();
   return {};
 }
 

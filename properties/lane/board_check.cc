@@ -1,0 +1,279 @@
+#include "properties/lane/board_check.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "reducer/comm/store.h"
+#include "reducer/failure_board.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+constexpr int kGroups = 4;  // of each key
+
+class Chance {
+ public:
+  explicit Chance(std::uint64_t seed) : state_(seed * 0x9e37'79b9'7f4a'7c15u + 1) {}
+  int below(int limit) {
+    state_ ^= state_ >> 12;
+    state_ ^= state_ << 25;
+    state_ ^= state_ >> 27;
+    return static_cast<int>((state_ * 0x2545'f491'4f6c'dd1du >> 33) %
+                            static_cast<std::uint64_t>(limit));
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// What the ranks of one group have left in their store.
+struct Group {
+  int size = 0;
+  std::map<int, Failure> reports;  // by rank, of those that can be read
+  std::vector<int> silent;
+  std::vector<int> damaged;
+};
+
+Failure report_of(Chance& chance, int rank, int size) {
+  constexpr std::array<Code, 4> kCodes{Code::kTimeout, Code::kTimeout, Code::kPeerLost,
+                                       Code::kTransport};
+  Failure report;
+  report.reported_by = rank;
+  report.detail = "what rank " + std::to_string(rank) + " saw";
+  report.pass = chance.below(2);
+  if (chance.below(12) == 0) {
+    report.code = Code::kUserFailure;
+    report.rank = rank;
+    report.definite = true;
+    return report;
+  }
+  report.code = kCodes[static_cast<std::size_t>(chance.below(4))];
+  report.collective = "all_reduce";
+  report.sequence = chance.below(3);
+  report.bucket = chance.below(2);
+  report.reducer_id = 1;
+  const int other = (rank + 1 + chance.below(size - 1)) % size;
+  if (chance.below(4) != 0) report.suspect = other;
+  const int who = chance.below(3);
+  report.rank = who == 0 ? kNone : who == 1 ? rank : report.suspect;
+  return report;
+}
+
+Group group_of(Chance& chance) {
+  Group group;
+  group.size = 2 + chance.below(4);
+  const int silence = chance.below(3);  // none, few, or many are silent
+  for (int rank = 0; rank < group.size; ++rank) {
+    const int kind = chance.below(8);
+    if (kind < silence)
+      group.silent.push_back(rank);
+    else if (kind == 7)
+      group.damaged.push_back(rank);
+    else
+      group.reports[rank] = report_of(chance, rank, group.size);
+  }
+  return group;
+}
+
+// Whom the reports name: a rank and a suspect, and whose report that is, if it is one.
+struct Named {
+  int rank = kNone;
+  int suspect = kNone;
+  std::optional<int> by;
+};
+
+class Judge {
+ public:
+  explicit Judge(const Group& group) : group_(group) {}
+
+  Named answer(int own) const {
+    for (const auto& [rank, report] : group_.reports)
+      if (report.definite) return {report.rank, report.suspect, rank};
+    const Failure& mine = group_.reports.at(own);
+    const std::optional<int> silent = most_suspected(mine.code == Code::kPeerLost);
+    std::optional<int> cause;
+    if (group_.silent.empty())
+      cause = end_of(least(all()));
+    else if (!silent || votes(*silent) == 0)
+      cause = end_of_others();
+    if (cause && group_.silent.size() == 1 && is_loss_without_name(group_.reports.at(*cause)))
+      cause.reset();
+    if (!cause) return silent ? Named{*silent, *silent, {}} : Named{mine.rank, mine.suspect, own};
+    return completed(*cause);
+  }
+
+ private:
+  std::vector<int> all() const {
+    std::vector<int> ranks;
+    for (const auto& each : group_.reports) ranks.push_back(each.first);
+    return ranks;
+  }
+  int votes(int suspect, std::optional<Code> code = {}) const {
+    return static_cast<int>(
+        std::count_if(group_.reports.begin(), group_.reports.end(), [&](const auto& each) {
+          return each.second.suspect == suspect && (!code || each.second.code == *code);
+        }));
+  }
+  static bool is_loss_without_name(const Failure& report) {
+    return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;
+  }
+
+  // Of those that are silent the one that most ranks suspect; of several, the one that most lost;
+  // then the lowest. One whose report is damaged, if still more ranks suspect it. Nobody, where a
+  // rank has lost a peer and others do not say which of several it is.
+  std::optional<int> most_suspected(bool has_lost_a_peer) const {
+    std::optional<int> found;
+    const auto weight = [&](int rank) {
+      return std::pair(votes(rank), votes(rank, Code::kPeerLost));
+    };
+    for (const int rank : group_.silent)
+      if (!found || weight(rank) > weight(*found)) found = rank;
+    if (!found) return found;
+    for (const int rank : group_.damaged)
+      if (votes(rank) > votes(*found)) found = rank;
+    if (has_lost_a_peer && group_.silent.size() > 1 && votes(*found) == 0) found.reset();
+    return found;
+  }
+
+  // The one of these whose report is of the earliest pass, and the earliest collective in it.
+  int least(const std::vector<int>& ranks) const {
+    return *std::min_element(ranks.begin(), ranks.end(), [&](int one, int other) {
+      const auto at = [&](int rank) {
+        const Failure& report = group_.reports.at(rank);
+        return std::pair(report.pass, report.sequence);
+      };
+      return at(one) < at(other);
+    });
+  }
+
+  // Where the suspicions of a rank end: at a report without a suspect, or of a suspect that has no
+  // report; in a circle, at one whose link broke, else at a silence that most ranks see, else at
+  // the lowest rank.
+  int end_of(int rank) const {
+    std::vector<int> way{rank};
+    while (true) {
+      const int next = group_.reports.at(way.back()).suspect;
+      if (next == kNone || group_.reports.count(next) == 0) return way.back();
+      const auto known = std::find(way.begin(), way.end(), next);
+      way.erase(way.begin(), known == way.end() ? way.begin() : known);
+      if (known == way.end()) {
+        way.push_back(next);
+        continue;
+      }
+      return *std::min_element(way.begin(), way.end(), [&](int one, int other) {
+        return order_in_circle(one) < order_in_circle(other);
+      });
+    }
+  }
+  std::tuple<bool, int, int> order_in_circle(int rank) const {
+    const Failure& report = group_.reports.at(rank);
+    const int seen = report.code == Code::kTimeout ? votes(report.suspect) : 0;
+    return {report.code != Code::kTransport, -seen, rank};
+  }
+
+  // Of the suspicions that end at another rank than they begin, the end that is the earliest.
+  std::optional<int> end_of_others() const {
+    std::vector<int> ends;
+    for (const int rank : all())
+      if (end_of(rank) != rank) ends.push_back(end_of(rank));
+    return ends.empty() ? std::nullopt : std::optional(least(ends));
+  }
+
+  // A rank that waited for nobody it could name, and that others wait for, is the suspect; and one
+  // that is silent to more ranks than any other is, is the cause.
+  Named completed(int cause) const {
+    const Failure& report = group_.reports.at(cause);
+    Named named{report.rank, report.suspect, cause};
+    if (report.code != Code::kTimeout) return named;
+    if (report.rank == kNone && report.suspect == kNone && votes(cause) > 0)
+      named.rank = named.suspect = cause;
+    const int most = named.suspect == kNone ? 0 : votes(named.suspect);
+    bool is_most = most > 1;
+    for (int rank = 0; rank < group_.size; ++rank)
+      is_most = is_most && (rank == named.suspect || votes(rank) < most);
+    if (is_most) named.rank = named.suspect;
+    return named;
+  }
+
+  const Group& group_;
+};
+
+bool says(const std::vector<std::string>& lines, const std::string& begin) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const std::string& line) { return line.starts_with(begin); });
+}
+
+// Returns what is wrong with the failure that rank `own` raises, or an empty text.
+std::string flaw_of(const Group& group, int own, const Failure& raised) {
+  const Failure& mine = group.reports.at(own);
+  if (mine.definite) return raised.to_string() == mine.to_string() ? "" : "it was another one";
+  const Named named = Judge(group).answer(own);
+  if (raised.rank != named.rank || raised.suspect != named.suspect)
+    return "it had to name rank " + std::to_string(named.rank) + " and to suspect rank " +
+           std::to_string(named.suspect);
+  const Failure& cause = group.reports.at(named.by.value_or(own));
+  if (raised.code != cause.code) return "it has another code than its cause";
+  if (raised.reported_by != own) return "it names another rank as the one that reports it";
+  const Failure& place = cause.collective.empty() ? mine : cause;
+  if (raised.collective != place.collective || raised.sequence != place.sequence ||
+      raised.bucket != place.bucket || raised.reducer_id != place.reducer_id)
+    return "it names another collective than that in which it arose";
+  if (raised.pass != cause.pass) return "it names another pass than that of its cause";
+  const bool is_blamed = !named.by && named.suspect != mine.suspect;
+  const std::string blame = "rank " + std::to_string(named.suspect) + " has reported no cause";
+  if (is_blamed && !raised.detail.starts_with(blame)) return "it does not say who is silent";
+  if (!is_blamed && raised.detail != cause.detail) return "it has another text than its cause";
+  const bool is_other =
+      raised.rank != mine.rank || raised.code != mine.code || raised.detail != mine.detail;
+  if (is_other != says(raised.later, "rank " + std::to_string(own) + " saw: "))
+    return "it does not say rightly what the rank itself saw";
+  const bool is_definite = cause.definite;
+  for (const int rank : group.damaged)
+    if (!is_definite &&
+        !says(raised.later, "rank " + std::to_string(rank) + " left a report of a failure that"))
+      return "it does not say that the report of rank " + std::to_string(rank) + " cannot be read";
+  return {};
+}
+
+std::string describe(const Group& group) {
+  std::string text;
+  for (const auto& [rank, report] : group.reports)
+    text += "\n  rank " + std::to_string(rank) + " reported: " + report.to_string();
+  for (const int rank : group.damaged)
+    text += "\n  rank " + std::to_string(rank) + " left what nobody can read";
+  for (const int rank : group.silent) text += "\n  rank " + std::to_string(rank) + " is silent";
+  return text;
+}
+
+}  // namespace
+
+std::string wrongly_settled(std::uint32_t key) {
+  for (int i = 0; i < kGroups; ++i) {
+    Chance chance(std::uint64_t{key} * kGroups + static_cast<std::uint64_t>(i));
+    const Group group = group_of(chance);
+    const auto store = std::make_shared<HashStore>();
+    for (const int rank : group.damaged)
+      store->set("failure/" + std::to_string(rank), "nonsense").value();
+    for (const auto& [rank, report] : group.reports)
+      FailureBoard(store, rank, group.size).publish(report);
+    for (const auto& [rank, report] : group.reports) {
+      const Failure raised =
+          FailureBoard(store, rank, group.size).settle(report, platform::Duration(0));
+      const std::string flaw = flaw_of(group, rank, raised);
+      if (!flaw.empty())
+        return "by the reports of " + std::to_string(group.size) + " ranks, rank " +
+               std::to_string(rank) + " raises: " + raised.to_string() + "; " + flaw +
+               describe(group);
+    }
+  }
+  return {};
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

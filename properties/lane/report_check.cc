@@ -1,0 +1,66 @@
+#include "properties/lane/report_check.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "reducer/failure_board.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+void ReportCheck::begin_step() {
+  const std::lock_guard lock(mutex_);
+  is_in_step_ = !first_;
+  works_.clear();
+}
+
+void ReportCheck::end_step() {
+  const std::lock_guard lock(mutex_);
+  is_in_step_ = false;
+}
+
+void ReportCheck::reported(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  if (!first_) first_ = Report{platform::now(), std::string(text)};
+}
+
+void ReportCheck::started(const Collective& collective, Work& work) {
+  // What has no reducer is a collective of the lane, whose Work nobody observes.
+  if (collective.reducer_id == kNone) return;
+  const std::lock_guard lock(mutex_);
+  if (!is_in_step_) return;
+  if (collective.op == Op::kBroadcast) works_.clear();
+  if (std::find(works_.begin(), works_.end(), &work) == works_.end()) works_.push_back(&work);
+}
+
+std::string ReportCheck::flaw(const Status& cause, int own) {
+  std::vector<Work*> works;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(is_in_step_, false)) return {};
+    works = works_;
+  }
+  std::optional<platform::Duration> failed_at;
+  for (Work* const work : works) {
+    if (!work->done() || work->wait(platform::Deadline::in({})).ok()) continue;
+    failed_at = std::min(failed_at.value_or(work->completed_at()), work->completed_at());
+  }
+  if (!failed_at) return {};
+  if (!first_) return "a collective of the rank failed, and it has told its peers nothing";
+  const std::optional<Failure> told = read_failure(first_->text);
+  if (!told) return "the rank told its peers what they cannot read";
+  if (judges_times_ && is_of_group(*told) && first_->begun > *failed_at) {
+    const auto late =
+        std::chrono::duration_cast<std::chrono::microseconds>(first_->begun - *failed_at);
+    return "the rank told its peers only " + std::to_string(late.count()) +
+           " us after the first of its collectives had failed";
+  }
+  const Failure& failure = cause.failure();
+  if (is_of_group(*told) && !concerns_group(failure.code) && failure.rank == own)
+    return "the rank told its peers: " + told->to_string() +
+           "; and it ended its group for a later error: " + failure.to_string();
+  return {};
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep

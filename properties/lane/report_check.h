@@ -1,0 +1,75 @@
+// ReportCheck: whether a rank tells its peers why it fails as soon as a collective of it has
+// failed, also while its backward goes on, and whether what it ends its group for agrees with that
+// (F2). The store of the group shows the first report, and a group around the rank's own the rest.
+//
+// Threads: as ProcessGroup and Store say. A reducer ends its group when it has reported, and keeps
+// the Work of its last collectives until then.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "reducer/comm/forwarding_group.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+class ReportCheck {
+ public:
+  // Without `judges_times` a store may take its time.
+  explicit ReportCheck(bool judges_times) : judges_times_(judges_times) {}
+  // A step begins. It ends with end_step(), before a reducer is constructed, reset or destroyed.
+  void begin_step();
+  void end_step();
+  // The rank writes a report of its failure. The first one stays.
+  void reported(std::string_view text);
+  // The reducer has started a collective. Only those of steps count. The Works of earlier ones are
+  // forgotten where it lays its buckets out anew, which begins with a broadcast.
+  void started(const Collective& collective, Work& work);
+  // Returns a sentence about what is wrong when rank `own` ends its group for this cause; an empty
+  // text if nothing is, outside of steps, and from the second call on.
+  std::string flaw(const Status& cause, int own);
+
+ private:
+  struct Report {
+    platform::Duration begun{};
+    std::string text;
+  };
+
+  const bool judges_times_;
+  // It is not the platform's mutex, so that no schedule changes with it. No fiber switches while it
+  // is held.
+  std::mutex mutex_;
+  std::optional<Report> first_;
+  std::vector<Work*> works_;
+  bool is_in_step_ = false;
+};
+
+class ReportingGroup final : public ForwardingGroup {
+ public:
+  ReportingGroup(std::shared_ptr<ProcessGroup> inner, std::shared_ptr<ReportCheck> check,
+                 std::string& wrong)
+      : ForwardingGroup(std::move(inner)), check_(std::move(check)), wrong_(wrong) {}
+  Status start(const Collective& collective, Work& work) override {
+    Status status = ForwardingGroup::start(collective, work);
+    if (status.ok()) check_->started(collective, work);
+    return status;
+  }
+  void abort(const Status& cause) override {
+    const std::string flaw = check_->flaw(cause, rank());
+    if (wrong_.empty()) wrong_ = flaw;
+    ForwardingGroup::abort(cause);
+  }
+
+ private:
+  const std::shared_ptr<ReportCheck> check_;
+  std::string& wrong_;
+};
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
