@@ -110,12 +110,13 @@ bool has_one_worker(const reference::Program& program) {
                      [&](const auto& each) { return each.device == program.parameters[0].device; });
 }
 
-// A communication hook that runs a backward of its own runs it on the thread that it was called on.
-// That thread takes whatever is ready for it and is as deep: of a checkpoint's nested backward, the
-// hooks of parameters. They end before the communication hook launches its bucket.
+// A communication hook that runs a backward runs it on the thread that it was called on, also one
+// that is refused at a gradient that the pass has taken. That thread takes whatever is ready for it
+// and is as deep: of a checkpoint's nested backward, the hooks of parameters. They end before the
+// communication hook launches its bucket.
 bool runs_hooks_in_hook(const reference::Program& program, std::size_t rank, std::uint32_t step) {
   if (program.options.hook != reference::Hook::kElsewhere ||
-      program.options.hook_backward != reference::HookBackward::kOwn)
+      program.options.hook_backward == reference::HookBackward::kNone)
     return false;
   const auto& variants = program.steps[step].variants;
   const reference::RankPass& pass = variants[rank % variants.size()];
