@@ -73,8 +73,7 @@ parallel_jobs() {
   printf '%s\n' $((processors < fit ? processors : fit))
 }
 
-# Most tests wait (for a timeout, for a process to end), so twice as many run at once as there are processors; a busy one counts as
-# two (lockstep_long_test in cmake/Testing.cmake).
+# Most tests wait (for a timeout, for a process to end), so twice as many run at once as there are processors.
 parallel_tests() {
   if [[ -n ${LOCKSTEP_JOBS:-} ]]; then parallel_jobs; else printf '%s\n' $((2 * $(parallel_jobs))); fi
 }

@@ -2,8 +2,7 @@
 # lockstep_test_sources(OUT folder...): their *_test.cc files.
 # lockstep_test(name SOURCES ... LIBS ... [LABELS ...] [RESOURCE_LOCK ...]): a GoogleTest program; every test in it is a test of
 # ctest. Of tests with the same RESOURCE_LOCK one runs at a time.
-# lockstep_long_test(SECONDS [BUSY] TEST...): tests that take about so many seconds, so that ctest begins with them, in a fresh
-# clone too. ci/test runs twice as many tests at once as there are processors, as most of them wait; one that is BUSY counts as two.
+# lockstep_long_test(SECONDS TEST...): tests that take about so many seconds, so that ctest begins with them, in a fresh clone too.
 include(GoogleTest)
 
 function(lockstep_sources out)
@@ -43,10 +42,5 @@ function(lockstep_test name)
 endfunction()
 
 function(lockstep_long_test seconds)
-  cmake_parse_arguments(ARG "BUSY" "" "" ${ARGN})
-  set(processors 1)
-  if(ARG_BUSY)
-    set(processors 2)
-  endif()
-  set_tests_properties(${ARG_UNPARSED_ARGUMENTS} PROPERTIES COST ${seconds} PROCESSORS ${processors})
+  set_tests_properties(${ARGN} PROPERTIES COST ${seconds})
 endfunction()
