@@ -31,8 +31,8 @@ struct TorchRow {
   // The ratio of the times that remain on either side without the time of its chain.
   double times_torch_net = 0;
   // The ratio for our group's all-reduces of the same buckets, and nothing else; in copying mode
-  // each bucket is copied there and back. A reducer that costs nothing would have it. 0 for rows
-  // with a chain.
+  // each bucket is copied there and back: about what a reducer that costs nothing would have. 0 for
+  // rows with a chain.
   double floor = 0;
   double cpu_ms = 0;  // processor time of all ranks
   double torch_cpu_ms = 0;
