@@ -62,7 +62,8 @@ class CollectiveLauncher {
   Status await_control() { return await(control_, control_sequence_); }
   Work& control() { return control_; }
 
-  // The first failure of a collective, which the peers know already.
+  // Returns the first failure of a collective, if the peers know of it already. Otherwise none is
+  // reported from now on (EarlyReport::take).
   std::optional<Failure> take_report() { return report_.take(); }
 
   // Ends the groups on this rank. What is in flight completes with the cause.

@@ -11,24 +11,28 @@ void EarlyReport::move_to(std::shared_ptr<Store> store, int rank, int size) {
   store_ = std::move(store);
   rank_ = rank;
   size_ = size;
-  is_there_ = is_taken_ = false;
+  state_ = State::kNothing;
 }
 
 void EarlyReport::failed(const Failure& failure) noexcept {
-  if (is_taken_.exchange(true)) return;
+  State state = State::kNothing;
+  if (!state_.compare_exchange_strong(state, State::kPreparing)) return;
   attempt([&] {
     first_ = failure;
     // Peers name who aborted their collectives; nobody is named where this rank did it.
     if (first_.code == Code::kAborted && first_.rank == kNone) first_.rank = rank_;
     seen_by(rank_, first_);
-    is_there_ = true;
+    state = State::kPreparing;
+    if (!state_.compare_exchange_strong(state, State::kReported)) return;
     FailureBoard(store_, rank_, size_).publish(first_);
   });
 }
 
 std::optional<Failure> EarlyReport::take() {
-  if (!is_taken_.exchange(true)) return std::nullopt;
-  return is_there_ ? std::optional(first_) : std::nullopt;
+  State state = State::kNothing;
+  while (state != State::kReported)
+    if (state_.compare_exchange_strong(state, State::kOwnCause)) return std::nullopt;
+  return first_;
 }
 
 }  // namespace LOCKSTEP_NS

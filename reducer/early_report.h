@@ -27,16 +27,19 @@ class EarlyReport final : public WorkObserver {
   void move_to(std::shared_ptr<Store> store, int rank, int size);
 
   void failed(const Failure& failure) noexcept override;
-  // What was reported, if anything was. Otherwise the rank has a cause of its own, and what fails
-  // from now on is reported no more, as it would take the place of that cause.
+  // Returns what was reported, if anything was. Otherwise the rank has a cause of its own: what
+  // fails from now on, and a report that another thread still prepares, are not published, as they
+  // would take the place of that cause.
   std::optional<Failure> take();
 
  private:
+  // kPreparing: a thread writes first_. kReported: first_ is written, and stays.
+  enum class State : std::uint8_t { kNothing, kPreparing, kReported, kOwnCause };
+
   std::shared_ptr<Store> store_;
   int rank_ = kNone;
   int size_ = 0;
-  platform::Atomic<bool> is_taken_{false};  // by the first thread that reports
-  platform::Atomic<bool> is_there_{false};  // first_ is written, and stays
+  platform::Atomic<State> state_{State::kNothing};
   Failure first_;
 };
 

@@ -11,8 +11,8 @@ inline namespace LOCKSTEP_NS {
 
 namespace {
 
-// Whether the elements lie one after the other, the last dimension innermost. False for a shape
-// without elements.
+// Returns whether the elements lie one after the other, with the last dimension innermost. For a
+// shape without elements it returns false.
 bool is_row_major(const Shape& shape) {
   std::int64_t expected = 1;
   for (auto i = static_cast<std::size_t>(shape.dims); i-- > 0;) {

@@ -187,6 +187,10 @@ class Atomic {
     touch();
     return value_.exchange(value, order);
   }
+  bool compare_exchange_strong(T& expected, T desired) {
+    touch();
+    return value_.compare_exchange_strong(expected, desired);
+  }
   T fetch_add(T value, std::memory_order order = std::memory_order_seq_cst) {
     touch();
     return value_.fetch_add(value, order);

@@ -1,0 +1,80 @@
+// EarlyReport: what one thread reports while another takes the report (F2).
+#include "reducer/early_report.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "reducer/comm/store.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+Failure loss() {
+  Failure failure;
+  failure.code = Code::kPeerLost;
+  failure.suspect = 1;
+  failure.detail = "what a peer would read in the place of the cause of this rank";
+  return failure;
+}
+
+bool has_report(Store& store) { return store.contains("failure/0").value(); }
+
+TEST(EarlyReport, F2OfTwoFailuresTheFirstIsReported) {
+  const auto store = std::make_shared<HashStore>();
+  EarlyReport report;
+  report.move_to(store, 0, 2);
+  EXPECT_FALSE(has_report(*store));
+  report.failed(loss());
+  EXPECT_TRUE(has_report(*store));
+  Failure second = loss();
+  second.code = Code::kTimeout;
+  report.failed(second);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(report.take().has_value());
+    EXPECT_EQ(report.take()->code, Code::kPeerLost);
+  }
+}
+
+TEST(EarlyReport, F2NothingIsReportedOnceTheRankHasACauseOfItsOwn) {
+  const auto store = std::make_shared<HashStore>();
+  EarlyReport report;
+  report.move_to(store, 0, 2);
+  EXPECT_FALSE(report.take().has_value());
+  report.failed(loss());
+  EXPECT_FALSE(has_report(*store));
+  EXPECT_FALSE(report.take().has_value());
+  report.move_to(store, 0, 2);  // of a new group
+  report.failed(loss());
+  EXPECT_TRUE(has_report(*store));
+}
+
+// Whichever thread is first, the peers read the cause that the rank goes by.
+TEST(EarlyReport, F2TheRankAndItsPeersGoByOneCauseInEachOrder) {
+  for (int round = 0; round < 3000; ++round) {
+    const auto store = std::make_shared<HashStore>();
+    EarlyReport report;
+    report.move_to(store, 0, 2);
+    const Failure failure = loss();
+    std::atomic<int> here{0};
+    const auto meet = [&here] {
+      for (++here; here < 2;) std::this_thread::yield();
+    };
+    std::thread other([&] {
+      meet();
+      report.failed(failure);
+    });
+    meet();
+    for (int i = 0; i < round % 64; ++i) here.load();  // begins at another moment in each round
+    const bool is_taken = report.take().has_value();
+    other.join();
+    ASSERT_EQ(has_report(*store), is_taken) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
