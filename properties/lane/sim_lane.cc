@@ -248,7 +248,8 @@ class SimEnvironment final : public RankEnvironment {
 
   void begin_step(std::uint32_t step) override {
     const bool is_step = step < case_.program.steps.size();
-    if (report_check_) is_step ? report_check_->begin_step() : report_check_->end_step();
+    if (report_check_ && is_step) report_check_->begin_step();
+    if (report_check_ && !is_step) report_check_->end_step();
     if (is_step)
       world_.network.injector_of(rank_).begin_step(rank_, step);
     else
@@ -359,8 +360,7 @@ class SimEnvironment final : public RankEnvironment {
     const bool asks = (case_.program.key >> 14 & 3) == 3;
     if (made && asks && wrong_answer_.empty())
       wrong_answer_ =
-          wrongly_answered(world_.nccl->api(), *gpu_, **made,
-                           case_.faults.faults.empty() && !std::exchange(has_asked_, true));
+          wrongly_answered(world_.nccl->api(), *gpu_, **made, case_.faults.faults.empty());
     return made;
   }
 
@@ -371,9 +371,6 @@ class SimEnvironment final : public RankEnvironment {
   std::optional<NcclGroups> nccl_;
   RosterCheck rosters_;
   std::string wrong_answer_;
-  // Whether communicators that are other ones were asked for (wrong_calls.h): once, as each of them
-  // takes streams of the GPU, which has few.
-  bool has_asked_ = false;
   std::shared_ptr<ReportCheck> report_check_;  // of the present group
 };
 

@@ -1,5 +1,6 @@
 #include "faults/sim/device/sim_device.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -69,11 +70,22 @@ std::size_t SimDevice::add_line(const std::string& name) {
   return number;
 }
 
-// This reads lines_ without the mutex, for the reason that note_host_read() gives.
+// These two are no scheduling points, as note_host_read() is none.
 Result<Stream> SimDevice::new_stream() LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
+  if (!spare_.empty()) {
+    const Stream again{this, spare_.back()};
+    spare_.pop_back();
+    return again;
+  }
   std::string name = "device " + std::to_string(options_.index) + " stream ";
   name += std::to_string(lines_.size() - kFirstStream);
   return Stream{this, add_line(name) - kFirstStream};
+}
+
+void SimDevice::give_back(const Stream& stream) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
+  LOCKSTEP_CHECK(line_of(stream) > kFirstStream);  // Not the device's own.
+  LOCKSTEP_CHECK(std::find(spare_.begin(), spare_.end(), stream.handle) == spare_.end());
+  spare_.push_back(stream.handle);
 }
 
 void* SimDevice::native(const Stream& stream) {

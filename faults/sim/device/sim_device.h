@@ -94,7 +94,9 @@ class SimDevice final : public Device {
   void note_host_write(const std::byte* data, std::size_t bytes) override;
 
   Stream current_stream() override;      // of the calling fiber: see StreamGuard
-  Result<Stream> new_stream() override;  // at most 63 in total
+  Result<Stream> new_stream() override;  // at most 63 at a time
+  // Not for the device's own. The stream is handed out again.
+  void give_back(const Stream& stream) override;
   void* native(const Stream& stream) override;
   static Stream stream_of(void* native);  // the inverse of native()
   Event record(const Stream& stream) override;
@@ -196,6 +198,7 @@ class SimDevice final : public Device {
   platform::CondVar changed_{"sim.device"};
   // The lines by number. The host's line uses only its clock.
   std::deque<Line> lines_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> spare_ LOCKSTEP_GUARDED_BY(mutex_);  // handles of streams given back
   SimMemory memory_ LOCKSTEP_GUARDED_BY(mutex_);
   // By fiber: the handles of the streams that its guards have made current, the innermost last.
   std::map<std::uint32_t, std::vector<std::uint64_t>> current_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -45,6 +45,23 @@ TEST(SimDevice, TheHostGoesOnBeforeWhatItSubmittedHasRun) {
   EXPECT_GT(early, 10);
 }
 
+// A job makes a group after the other, each with streams of its own.
+TEST(SimDevice, AStreamThatIsGivenBackIsTheNextOne) {
+  const Seen seen = run_on_device([](Bench& on) {
+    const Stream kept = *on.device.new_stream();
+    std::string ran;
+    for (int i = 0; i < 200; ++i) {
+      const Stream stream = *on.device.new_stream();
+      EXPECT_NE(stream.handle, kept.handle);
+      on.device.submit(stream, "kernel", {}, [&ran] { ran += 'x'; });
+      EXPECT_TRUE(on.finish(stream).ok());
+      on.device.give_back(stream);
+    }
+    EXPECT_EQ(ran, std::string(200, 'x'));
+  });
+  EXPECT_EQ(seen.end, End::kFinished);
+}
+
 TEST(SimDevice, StreamsRunInEveryOrderAndEachInItsOwn) {
   std::set<std::string> orders;
   for (const simulation::Schedule& schedule : many_schedules(50))
