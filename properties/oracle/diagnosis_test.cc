@@ -132,6 +132,12 @@ TEST_F(DiagnosisOracleTest, T1AnAccountThatIsNotWhatHappenedIsSeen) {
   spoil_first([](RecordedCollective& c) { ++c.sequence; });
   spoil_first([](RecordedCollective& c) { ++c.layout_hash; });
   spoil_first([](RecordedCollective& c) { c.layout_hash = 0; });
+  spoil_first([](RecordedCollective& c) { c.parameters = {}; });
+  Diagnosis late = right_;
+  late.records[2].collectives[0].state = RecordedCollective::State::kFailed;
+  EXPECT_NE(judge(late).message.find("completed #1 after a collective had failed"),
+            std::string::npos)
+      << judge(late).message;
 }
 
 TEST_F(DiagnosisOracleTest, F6RanksThatDifferOrStandOnNoSideAreSeen) {

@@ -515,6 +515,19 @@ TEST_F(JudgeTest, F7AMismatchIsExcusedWhereReducersShareAGroupAlone) {
   expect(Failing::kWrongError, "text");
   EXPECT_NE(verdict().message.find("wrongly whether the collectives are verified"),
             std::string::npos);
+  for (const char* wrong : {"all_reduce, rank-ordered", "broadcast, rank-ordered"}) {
+    step(0).status.failure().detail =
+        std::string("rank 0 entered ") + wrong + "; rank 1 entered another";
+    expect(Failing::kWrongError, "text");
+    EXPECT_NE(verdict().message.find("rank-ordered that is not"), std::string::npos);
+  }
+  // The sums are rank-ordered where the program asks for it; a broadcast is never.
+  const auto order = std::exchange(case_.program.options.order, reference::Order::kRankOrder);
+  expect(Failing::kWrongError, "text");
+  step(0).status.failure().detail =
+      "rank 0 entered all_reduce, rank-ordered; rank 1 entered another";
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  case_.program.options.order = order;
   step(0).status.failure().detail = text;
   case_.program.options.group_each = true;
   expect(Failing::kWrongError, "error");
