@@ -25,7 +25,7 @@ struct CorpusCase {
   Case value;
 };
 
-// The cases of the files that the reducer has all options for, and the names of the other files.
+// The cases of the files that the subject has all options for, and the names of the other files.
 struct Corpus {
   std::vector<CorpusCase> cases;
   std::vector<std::string> lacking;
@@ -81,14 +81,19 @@ void print_ended(const std::vector<Run>& runs, Tally& tally) {
 }  // namespace
 
 int run_corpus_check(const CorpusCheckOptions& options) {
-  const Subject subject;
+  const Subject& subject = options.subject;
   const Result<Corpus> corpus = read_corpus(options.folder, subject);
   if (!corpus) return complain(corpus.error());
   watch_for_interrupt();
   const ScratchFolder scratch;
 
-  std::vector<PoolStation> stations = {{LaneKind::kSim, subject}};
-  if (has_lane(LaneKind::kGloo, subject)) stations.push_back({LaneKind::kGloo, subject});
+  std::vector<PoolStation> stations;
+  std::string lanes;
+  for (const LaneKind lane : {LaneKind::kSim, LaneKind::kGloo}) {
+    if (!has_lane(lane, subject)) continue;
+    stations.push_back({lane, subject});
+    lanes += (lanes.empty() ? "" : " and ") + std::string(name_of(lane));
+  }
   CasePool pool(stations, options.jobs);
   std::vector<Run> runs;
   for (std::size_t s = 0; s < stations.size(); ++s) {
@@ -112,10 +117,9 @@ int run_corpus_check(const CorpusCheckOptions& options) {
     print_ended(runs, tally);
   }
   for (const std::string& file : corpus->lacking)
-    tell(
-        fmt::format("not run: {}, which is about an option that Lockstep's reducer lacks\n", file));
-  tell(fmt::format("corpus: {} cases in {}, {} failing\n", corpus->cases.size(),
-                   stations.size() == 1 ? "the lane sim alone" : "2 lanes", tally.failed));
+    tell(fmt::format("not run: {}, which is about an option that the subject lacks\n", file));
+  tell(fmt::format("corpus: {} cases on subject {}, lane {}: {} failing\n", corpus->cases.size(),
+                   subject.name(), lanes, tally.failed));
   return tally.code;
 }
 

@@ -1,13 +1,16 @@
-// The command `corpus check`: runs every *.json below a folder on the production reducer, in the
-// simulator and over Gloo, several cases at once. All must pass.
+// The command `corpus check`: runs every *.json below a folder on the subject, in the simulator and
+// over Gloo as far as the subject has these lanes, several cases at once. All must pass.
 #pragma once
 
 #include <string>
+
+#include "properties/lane/lane.h"
 
 namespace lockstep::properties {
 
 struct CorpusCheckOptions {
   std::string folder = "properties/corpus";
+  Subject subject;
   int jobs = 8;  // cases at once, which mostly wait over Gloo
 };
 

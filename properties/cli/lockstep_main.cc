@@ -810,11 +810,17 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
       corpus_app->add_subcommand("check", "run every case of a folder and judge it");
   check_app->add_option("folder", a.corpus_check.folder, "with *.json files")
       ->capture_default_str();
+  check_app->add_option("--subject", a.subject, "the reducer under test, as that of fuzz")
+      ->capture_default_str();
   check_app->add_option("--jobs", a.corpus_check.jobs, "cases at once")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   commands.push_back({corpus_app, [&a] {
-                        const int code = refuse_machine(LaneKind::kGloo, {}, a.corpus_check.jobs);
+                        Result<Subject> subject = find_subject(a.subject);
+                        if (!subject) return complain(subject.error());
+                        a.corpus_check.subject = std::move(*subject);
+                        const int code = refuse_machine(LaneKind::kGloo, a.corpus_check.subject,
+                                                        a.corpus_check.jobs);
                         return code != 0 ? code : run_corpus_check(a.corpus_check);
                       }});
 

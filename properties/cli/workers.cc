@@ -223,8 +223,8 @@ std::optional<Found> Workers::wait(std::chrono::milliseconds limit) {
 std::optional<Found> Workers::collect(int worker) {
   Slot& slot = slots_[static_cast<std::size_t>(worker)];
   if (slot.done || !slot.child->has_news()) return std::nullopt;
-  // As long as nobody reads what a subject has written to the worker's line, the worker begins no
-  // other case (ChildLine::check). So this comes before the line is read.
+  // The worker begins no other case before its line has been read, if a subject has written to it
+  // (ChildLine::check). So the number of the case is read first.
   const std::uint64_t index = shared_->workers[static_cast<std::size_t>(worker)].current;
   std::string text;
   switch (slot.child->receive(text, std::chrono::milliseconds(0))) {
