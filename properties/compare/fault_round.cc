@@ -19,8 +19,8 @@ using faults::net::NetFault;
 using faults::net::NetKind;
 using faults::net::NetPlan;
 
-constexpr std::chrono::milliseconds kUntilOperationsRun{300};  // until operations run
-constexpr std::chrono::milliseconds kSlack{20000};   // to be told, beyond the group's timeout
+constexpr std::chrono::milliseconds kUntilOperationsRun{300};
+constexpr std::chrono::milliseconds kSlack{20000};  // to be told, beyond the group's timeout
 
 Result<std::optional<NetPlan>> make_plan(const std::string& fault, int victim) {
   if (fault != "reset") return std::optional<NetPlan>();

@@ -32,7 +32,7 @@ constexpr Duration kLimit = std::chrono::seconds(20);  // of one operation, and 
 constexpr Duration kLook = std::chrono::milliseconds(50);
 constexpr Duration kPoll = std::chrono::microseconds(500);
 constexpr Duration kGrace = std::chrono::milliseconds(500);
-constexpr auto kUntilOneHasBegun = std::chrono::milliseconds(20);  // until an operation has begun
+constexpr auto kUntilOneHasBegun = std::chrono::milliseconds(20);  // an operation
 
 // What NCCL chooses by itself when it is not pinned.
 constexpr const char* kPins[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_MIN_NCHANNELS",

@@ -181,7 +181,7 @@ Result<ComparisonResults> results_from_json(const std::string& text) {
     return unreadable("it holds no results of ci/bench nccl");
   if (json.value("schema", 0) != kSchema)
     return unreadable(fmt::format("it has schema {}, and this program reads {}",
-                               json.value("schema", 0), kSchema));
+                                  json.value("schema", 0), kSchema));
   try {
     return comparison_from(json);
   } catch (const Json::exception& error) {

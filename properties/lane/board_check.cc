@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "properties/generate/random.h"
 #include "reducer/comm/store.h"
 #include "reducer/failure_board.h"
 
@@ -17,22 +18,7 @@ namespace {
 
 constexpr int kGroups = 4;  // of each key
 
-class Chance {
- public:
-  explicit Chance(std::uint64_t seed) : state_(seed * 0x9e37'79b9'7f4a'7c15u + 1) {}
-  int below(int limit) {
-    state_ ^= state_ >> 12;
-    state_ ^= state_ << 25;
-    state_ ^= state_ >> 27;
-    return static_cast<int>((state_ * 0x2545'f491'4f6c'dd1du >> 33) %
-                            static_cast<std::uint64_t>(limit));
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-// What the ranks of one group have left in their store.
+// The reports that the ranks of one group leave in their store.
 struct Group {
   int size = 0;
   std::map<int, Failure> reports;  // by rank, of those that can be read
@@ -40,37 +26,41 @@ struct Group {
   std::vector<int> damaged;
 };
 
-Failure report_of(Chance& chance, int rank, int size) {
+int draw(properties::Random& chance, int limit) {
+  return static_cast<int>(chance.below(static_cast<std::uint32_t>(limit)));
+}
+
+Failure report_of(properties::Random& chance, int rank, int size) {
   constexpr std::array<Code, 4> kCodes{Code::kTimeout, Code::kTimeout, Code::kPeerLost,
                                        Code::kTransport};
   Failure report;
   report.reported_by = rank;
   report.detail = "what rank " + std::to_string(rank) + " saw";
-  report.pass = chance.below(2);
-  if (chance.below(12) == 0) {
+  report.pass = draw(chance, 2);
+  if (draw(chance, 12) == 0) {
     report.code = Code::kUserFailure;
     report.rank = rank;
     report.definite = true;
     return report;
   }
-  report.code = kCodes[static_cast<std::size_t>(chance.below(4))];
+  report.code = kCodes[static_cast<std::size_t>(draw(chance, 4))];
   report.collective = "all_reduce";
-  report.sequence = chance.below(3);
-  report.bucket = chance.below(2);
+  report.sequence = draw(chance, 3);
+  report.bucket = draw(chance, 2);
   report.reducer_id = 1;
-  const int other = (rank + 1 + chance.below(size - 1)) % size;
-  if (chance.below(4) != 0) report.suspect = other;
-  const int who = chance.below(3);
+  const int other = (rank + 1 + draw(chance, size - 1)) % size;
+  if (draw(chance, 4) != 0) report.suspect = other;
+  const int who = draw(chance, 3);
   report.rank = who == 0 ? kNone : who == 1 ? rank : report.suspect;
   return report;
 }
 
-Group group_of(Chance& chance) {
+Group group_of(properties::Random& chance) {
   Group group;
-  group.size = 2 + chance.below(4);
-  const int silence = chance.below(3);  // none, few, or many are silent
+  group.size = 2 + draw(chance, 4);
+  const int silence = draw(chance, 3);  // none, few, or many are silent
   for (int rank = 0; rank < group.size; ++rank) {
-    const int kind = chance.below(8);
+    const int kind = draw(chance, 8);
     if (kind < silence)
       group.silent.push_back(rank);
     else if (kind == 7)
@@ -124,9 +114,10 @@ class Judge {
     return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;
   }
 
-  // Of those that are silent the one that most ranks suspect; of several, the one that most lost;
-  // then the lowest. One whose report is damaged, if still more ranks suspect it. Nobody, where a
-  // rank has lost a peer and others do not say which of several it is.
+  // Returns, of the silent ranks, the one that most ranks suspect; of several of those, the one
+  // that most ranks have lost; of several again, the lowest. A rank whose report is damaged takes
+  // its place if more ranks suspect it. Returns nobody if this rank has lost a peer, several ranks
+  // are silent, and no rank suspects one of them.
   std::optional<int> most_suspected(bool has_lost_a_peer) const {
     std::optional<int> found;
     const auto weight = [&](int rank) {
@@ -141,7 +132,8 @@ class Judge {
     return found;
   }
 
-  // The one of these whose report is of the earliest pass, and the earliest collective in it.
+  // Returns the one of these ranks whose report is of the earliest pass, and of the earliest
+  // collective in it.
   int least(const std::vector<int>& ranks) const {
     return *std::min_element(ranks.begin(), ranks.end(), [&](int one, int other) {
       const auto at = [&](int rank) {
@@ -152,9 +144,9 @@ class Judge {
     });
   }
 
-  // Where the suspicions of a rank end: at a report without a suspect, or of a suspect that has no
-  // report; in a circle, at one whose link broke, else at a silence that most ranks see, else at
-  // the lowest rank.
+  // Returns the rank at which the suspicions of a rank end. That rank suspects nobody, or a rank
+  // without a report. If the suspicions run in a circle, it is the rank of the circle whose link
+  // broke; without one, the rank whose suspect is silent to the most ranks; of several, the lowest.
   int end_of(int rank) const {
     std::vector<int> way{rank};
     while (true) {
@@ -177,7 +169,8 @@ class Judge {
     return {report.code != Code::kTransport, -seen, rank};
   }
 
-  // Of the suspicions that end at another rank than they begin, the end that is the earliest.
+  // Follows the suspicions of each rank. Of the ends that are not the rank itself, it returns the
+  // one whose report is the earliest.
   std::optional<int> end_of_others() const {
     std::vector<int> ends;
     for (const int rank : all())
@@ -185,8 +178,9 @@ class Judge {
     return ends.empty() ? std::nullopt : std::optional(least(ends));
   }
 
-  // A rank that waited for nobody it could name, and that others wait for, is the suspect; and one
-  // that is silent to more ranks than any other is, is the cause.
+  // Returns what the report of the cause names. A rank that waited for nobody whom it could name,
+  // and for which others wait, is the suspect itself; a suspect that is silent to more ranks than
+  // any other rank is the cause.
   Named completed(int cause) const {
     const Failure& report = group_.reports.at(cause);
     Named named{report.rank, report.suspect, cause};
@@ -255,7 +249,7 @@ std::string describe(const Group& group) {
 
 std::string wrongly_settled(std::uint32_t key) {
   for (int i = 0; i < kGroups; ++i) {
-    Chance chance(std::uint64_t{key} * kGroups + static_cast<std::uint64_t>(i));
+    properties::Random chance(key, static_cast<std::uint64_t>(i), "board");
     const Group group = group_of(chance);
     const auto store = std::make_shared<HashStore>();
     for (const int rank : group.damaged)

@@ -25,7 +25,7 @@ void ReportCheck::reported(std::string_view text) {
 }
 
 void ReportCheck::started(const Collective& collective, Work& work) {
-  // What has no reducer is a collective of the lane, whose Work nobody observes.
+  // A collective without a reducer is one of the lane's own, and nobody observes its Work.
   if (collective.reducer_id == kNone) return;
   const std::lock_guard lock(mutex_);
   if (!is_in_step_) return;

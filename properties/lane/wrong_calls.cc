@@ -22,16 +22,13 @@ class WrongCalls {
   WrongCalls(const NcclApi& api, Device& gpu, NcclProcessGroup& group)
       : api_(api), gpu_(gpu), group_(group), store_(std::make_shared<HashStore>()) {}
 
-  std::string run() {
+  std::string run(bool may_connect) {
+    if (may_connect) try_other_communicators();
     try_collectives();
     try_places();
     try_times();
     try_smaller_groups();
     return wrong_;
-  }
-  std::string run_with_communicators() {
-    try_other_communicators();
-    return run();
   }
 
  private:
@@ -209,8 +206,7 @@ class WrongCalls {
 
 std::string wrongly_answered(const NcclApi& api, Device& gpu, NcclProcessGroup& group,
                              bool may_connect) {
-  WrongCalls calls(api, gpu, group);
-  return may_connect ? calls.run_with_communicators() : calls.run();
+  return WrongCalls(api, gpu, group).run(may_connect);
 }
 
 }  // namespace LOCKSTEP_NS

@@ -673,7 +673,8 @@ void HookModel::end_twice(ExpectedStep& expected) {
   }
 }
 
-// What all ranks did, together. Returns whether they go on in this step.
+// Decides what comes of the calls that all ranks have made up to here. Returns whether the ranks go
+// on in this step.
 bool HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
   const auto is_complete = [this](std::uint32_t rank) {
     return ranks_[rank].is_complete && !ranks_[rank].is_over;

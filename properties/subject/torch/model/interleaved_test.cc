@@ -127,7 +127,7 @@ TEST(TorchInterleaved, ALocalBackwardMayBeTheFirstStaticPass) {
   EXPECT_TRUE(t.expectation.steps[0].is_modelled);
   EXPECT_EQ(t.at(0, 0).error, Error::kSecondBackward);
   EXPECT_EQ(t.at(0, 0).error_call, 0U);
-  // What a rank launches in such an error, another one may take for its own pass.
+  // Another rank may take the buckets that a rank launches in such an error for those of its pass.
   const RankPass one = forwards({!kLocal}, {});
   const Case beside = by(Case(2, Mode::kStatic, 1).step({early, one}), policies);
   EXPECT_FALSE(beside.expectation.steps[0].is_modelled);
