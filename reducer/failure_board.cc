@@ -146,6 +146,14 @@ bool holds_up_others(const Reports& reports, const Failure& report) {
          count_suspicions(reports)[static_cast<std::size_t>(report.reported_by)] > 0;
 }
 
+// Returns whether a rank waited, does not know for whom, and no rank says that it waited for this
+// one. Peers that learned from it that the group ended suspect it, but did not wait for it.
+bool is_wait_without_name(const Reports& reports, const Failure& report) {
+  if (report.code != Code::kTimeout || report.definite || report.suspect != kNone) return false;
+  const auto rank = static_cast<std::size_t>(report.reported_by);
+  return count_suspicions(reports)[rank] == count_suspicions(reports, Code::kAborted)[rank];
+}
+
 // Who is silent and suspected by nobody may have been done before, and have nothing to tell: then
 // it is the rank at which others' suspicions end, if there is one.
 const Failure* suspected_by_others(const Reports& reports) {
@@ -242,8 +250,12 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     cause = end_of_suspicions(reports, least_progress(reports));
   else if (cause == nullptr && !silence.is_suspected)
     cause = suspected_by_others(reports);
-  // The peer that it has lost is the one that is silent.
-  if (cause != nullptr && silence.ranks == 1 && is_loss_without_name(*cause)) cause = nullptr;
+  // A silent rank is the one that was waited for; if it is the only one, it is the one that was
+  // lost.
+  const bool is_silent_one = cause != nullptr && silence.suspect != kNone &&
+                             (is_wait_without_name(reports, *cause) ||
+                              (silence.ranks == 1 && is_loss_without_name(*cause)));
+  if (is_silent_one) cause = nullptr;
   if (cause == nullptr) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
   } else {

@@ -566,6 +566,31 @@ TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedForALostPeerWithoutAS
   EXPECT_EQ(settled_of(kNone, true, Code::kTimeout).rank, 2);
 }
 
+// Rank 0 waited, and NCCL does not say for whom. Rank 1, which is alive, learned from rank 0 that
+// the group ended. Rank 2 is silent.
+TEST(ReducerSurvivors, F2OfAWaitWithoutANameTheSilentRankIsTheCauseAndNotWhoWaited) {
+  const auto settled_by = [](int rank, Code code_of_1) {
+    auto store = std::make_shared<HashStore>();
+    std::array<Failure, 2> reports;
+    for (int r = 0; r < 2; ++r) {
+      Failure& report = reports.at(static_cast<std::size_t>(r));
+      report.code = r == 0 ? Code::kTimeout : code_of_1;
+      report.rank = 0;
+      report.suspect = r == 0 ? kNone : 0;
+      report.reported_by = r;
+      report.collective = "all_reduce";
+      FailureBoard(store, r, 3).publish(report);
+    }
+    return FailureBoard(store, rank, 3)
+        .settle(reports.at(static_cast<std::size_t>(rank)), milliseconds(5));
+  };
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(settled_by(rank, Code::kAborted).rank, 2);
+    EXPECT_EQ(settled_by(rank, Code::kAborted).suspect, 2);
+    EXPECT_EQ(settled_by(rank, Code::kTimeout).rank, 0) << "rank 1 waited for rank 0";
+  }
+}
+
 // Runs one step on every rank of new groups, and checks it against the mean of the ranks'
 // gradients.
 void expect_exact_step(TestRank& rank, int r, int ranks) {

@@ -128,9 +128,11 @@ ShrunkRecord shrunk_of(const Json& json) {
           json.at("diagnosis"), json.at("irrelevant"), json.at("executions")};
 }
 
-// Adds what the line says.
+// Adds what the line says, an object of one record.
 void add(const Json& json, ShardHistory& history) {
-  const auto& [name, value] = *json.items().begin();
+  const Json::const_iterator record = json.begin();
+  const std::string& name = record.key();
+  const Json& value = record.value();
   if (name == "start") {
     history.starts.push_back({value.at("at"), value.at("host"), value.at("process"),
                               value.at("jobs"), value.at("cases")});

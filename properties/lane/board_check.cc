@@ -31,8 +31,8 @@ int draw(properties::Random& chance, int limit) {
 }
 
 Failure report_of(properties::Random& chance, int rank, int size) {
-  constexpr std::array<Code, 4> kCodes{Code::kTimeout, Code::kTimeout, Code::kPeerLost,
-                                       Code::kTransport};
+  constexpr std::array<Code, 5> kCodes{Code::kTimeout, Code::kTimeout, Code::kPeerLost,
+                                       Code::kTransport, Code::kAborted};
   Failure report;
   report.reported_by = rank;
   report.detail = "what rank " + std::to_string(rank) + " saw";
@@ -43,7 +43,7 @@ Failure report_of(properties::Random& chance, int rank, int size) {
     report.definite = true;
     return report;
   }
-  report.code = kCodes[static_cast<std::size_t>(draw(chance, 4))];
+  report.code = kCodes[static_cast<std::size_t>(draw(chance, 5))];
   report.collective = "all_reduce";
   report.sequence = draw(chance, 3);
   report.bucket = draw(chance, 2);
@@ -92,8 +92,7 @@ class Judge {
       cause = end_of(least(all()));
     else if (!silent || votes(*silent) == 0)
       cause = end_of_others();
-    if (cause && group_.silent.size() == 1 && is_loss_without_name(group_.reports.at(*cause)))
-      cause.reset();
+    if (cause && silent && is_for_a_silent_rank(*cause)) cause.reset();
     if (!cause) return silent ? Named{*silent, *silent, {}} : Named{mine.rank, mine.suspect, own};
     return completed(*cause);
   }
@@ -112,6 +111,19 @@ class Judge {
   }
   static bool is_loss_without_name(const Failure& report) {
     return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;
+  }
+
+  // A rank that lost a peer without a name has lost the one that is silent, if that is only one. A
+  // rank that waited for a peer without a name waited for a silent one, unless another rank waited
+  // for this rank. Who learned of the end of the group from it did not wait for it.
+  bool is_for_a_silent_rank(int rank) const {
+    const Failure& report = group_.reports.at(rank);
+    if (is_loss_without_name(report)) return group_.silent.size() == 1;
+    const auto waits_for_it = [rank](const auto& each) {
+      return each.second.suspect == rank && each.second.code != Code::kAborted;
+    };
+    return report.code == Code::kTimeout && report.suspect == kNone &&
+           std::none_of(group_.reports.begin(), group_.reports.end(), waits_for_it);
   }
 
   // Returns, of the silent ranks, the one that most ranks suspect; of several of those, the one
