@@ -294,7 +294,7 @@ cp "$case_file" corpus/another.json
 expect 65 "corpus: 2 cases on subject seeded:R01, lane sim: 2 failing" "$program" corpus check corpus --subject seeded:R01
 [[ $(grep -c '^sim  corpus/.*wrong bits' out) == 2 && $(grep '^sim' out | head -n 1) == *another.json* ]] ||
   fail "corpus check does not list what fails"
-expect 1 "there is no subject" "$program" corpus check corpus --subject nobody
+expect 1 "there is no file 'nobody'" "$program" corpus check corpus --subject nobody
 
 # A case that used to fail: with its neighbours it passes on the reducer, and fails with the bug.
 expect 0 "300 ok" "$program" fixed "$case_file" --cases 300 --seed 1 --out found
