@@ -128,6 +128,16 @@ const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
   return first_of_circle(reports, report);  // more steps than there are ranks lead into it
 }
 
+// Returns the first report of a rank that suspects itself, as no other rank answered it.
+const Failure* suspicion_of_itself(const Reports& reports) {
+  for (const auto& report : reports) {
+    const bool is_own =
+        report && report->rank == report->reported_by && report->suspect == report->reported_by;
+    if (is_own && report->code == Code::kTimeout) return &*report;
+  }
+  return nullptr;
+}
+
 // Whether a report says that a rank was silent, two ranks or more say so, and fewer say it of any
 // other one.
 bool is_silence_to_most(const Reports& reports, const Failure& report) {
@@ -246,6 +256,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Failure settled = own;
   const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
   const Failure* cause = first_definite(reports);
+  if (cause == nullptr && silence.ranks == 0) cause = suspicion_of_itself(reports);
   if (cause == nullptr && silence.ranks == 0)
     cause = end_of_suspicions(reports, least_progress(reports));
   else if (cause == nullptr && !silence.is_suspected)

@@ -8,14 +8,15 @@
 // suspect most, or the lowest; but if nobody suspects one who is silent, and others are suspected,
 // it is the one at the end of those suspicions, as who is silent may have been done before. If that
 // one waited without knowing for whom, and the others only learned from it that the group ended, it
-// is the silent rank after all. Where all wrote, the one that had got least far held the others up,
-// or the one at the end of its suspicions: a suspects b, b suspects c, c suspects nobody. Where
-// these run in a circle, as the two ends of a broken link suspect each other, it is what a rank of
-// the circle reports whose link broke, else, of silent ranks, the one that most suspect, and else
-// what the lowest one reports. A rank whose own wait ended without a suspect is the suspect if
-// others suspect it, as a machine that stalls may let the wait end before the group notices. Of
-// several where a peer is lost, and nobody suspects one, none is: some may have nothing to tell, as
-// they were done before (NCCL does not say which peer it is).
+// is the silent rank after all. Where all wrote, a rank that suspects itself, as nobody answered
+// it, is the suspect; else the one that had got least far held the others up, or the one at the end
+// of its suspicions: a suspects b, b suspects c, c suspects nobody. Where these run in a circle, as
+// the two ends of a broken link suspect each other, it is what a rank of the circle reports whose
+// link broke, else, of silent ranks, the one that most suspect, and else what the lowest one
+// reports. A rank whose own wait ended without a suspect is the suspect if others suspect it, as a
+// machine that stalls may let the wait end before the group notices. Of several where a peer is
+// lost, and nobody suspects one, none is: some may have nothing to tell, as they were done before
+// (NCCL does not say which peer it is).
 //
 // Threads: one call at a time.
 // Waiting: settle() waits at most `grace` for peers, in rank order. After a definite cause it does

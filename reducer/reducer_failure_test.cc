@@ -591,6 +591,23 @@ TEST(ReducerSurvivors, F2OfAWaitWithoutANameTheSilentRankIsTheCauseAndNotWhoWait
   }
 }
 
+// Rank 1 hears nobody, and its peers wait for each other: of such a circle, what the rank that is
+// cut off says of itself comes first, although rank 0 is suspected as often.
+TEST(ReducerSurvivors, F2ARankThatNobodyAnswersIsTheCauseOfACircle) {
+  const auto report_of = [](int rank) {
+    Failure report;
+    report.code = Code::kTimeout;
+    report.rank = report.reported_by = rank;
+    report.suspect = rank == 1 ? 1 : rank == 0 ? 2 : 0;
+    report.collective = "all_reduce";
+    return report;
+  };
+  for (const Failure& settled : settled_by_all(3, report_of)) {
+    EXPECT_EQ(settled.rank, 1) << settled.to_string();
+    EXPECT_EQ(settled.suspect, 1) << settled.to_string();
+  }
+}
+
 // Runs one step on every rank of new groups, and checks it against the mean of the ranks'
 // gradients.
 void expect_exact_step(TestRank& rank, int r, int ranks) {

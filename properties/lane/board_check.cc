@@ -49,7 +49,7 @@ Failure report_of(properties::Random& chance, int rank, int size) {
   report.bucket = draw(chance, 2);
   report.reducer_id = 1;
   const int other = (rank + 1 + draw(chance, size - 1)) % size;
-  if (draw(chance, 4) != 0) report.suspect = other;
+  if (draw(chance, 4) != 0) report.suspect = draw(chance, 16) == 0 ? rank : other;
   const int who = draw(chance, 3);
   report.rank = who == 0 ? kNone : who == 1 ? rank : report.suspect;
   return report;
@@ -89,7 +89,7 @@ class Judge {
     const std::optional<int> silent = most_suspected(mine.code == Code::kPeerLost);
     std::optional<int> cause;
     if (group_.silent.empty())
-      cause = end_of(least(all()));
+      cause = first_that_suspects_itself().value_or(end_of(least(all())));
     else if (!silent || votes(*silent) == 0)
       cause = end_of_others();
     if (cause && silent && is_for_a_silent_rank(*cause)) cause.reset();
@@ -108,6 +108,12 @@ class Judge {
         std::count_if(group_.reports.begin(), group_.reports.end(), [&](const auto& each) {
           return each.second.suspect == suspect && (!code || each.second.code == *code);
         }));
+  }
+  std::optional<int> first_that_suspects_itself() const {
+    for (const auto& [rank, report] : group_.reports)
+      if (report.code == Code::kTimeout && report.rank == rank && report.suspect == rank)
+        return rank;
+    return {};
   }
   static bool is_loss_without_name(const Failure& report) {
     return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;

@@ -364,7 +364,7 @@ Failure GlooProcessGroup::Impl::overdue(const Operation& operation) {
 }
 
 // Describes what holds up a rank that waits for `suspect`, and sets `suspect` to the rank at which
-// the chain of waits ends.
+// the chain of waits ends, or to this rank if no other one answers it.
 std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& suspect,
                                             bool has_begun) {
   const platform::Duration limit =
@@ -375,8 +375,9 @@ std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& sus
     return (has_begun ? "; waiting for data from or to rank "
                       : "; this collective was not entered by rank ") +
            std::to_string(suspect);
-  suspect = end.rank;
-  const std::string rank = "rank " + std::to_string(end.rank);
+  suspect = end.is_alone ? mesh_.rank() : end.rank;
+  const std::string rank = "rank " + std::to_string(suspect);
+  if (end.is_alone) return "; no other rank answers " + rank;
   if (!end.has_answered) return "; " + rank + " does not answer";
   if (end.started <= operation.tags.operation)
     return "; this collective was not entered by " + rank;

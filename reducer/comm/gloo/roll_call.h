@@ -4,7 +4,8 @@
 // an operation is overdue, every rank sends its standing to all others, once. A rank whose
 // operation is overdue then follows the chain (this rank waits for b, b waits for c) to the rank
 // that waits for nobody, or that does not answer. A rank that has not entered the collective
-// answers, too: its monitor does (mesh.h).
+// answers, too: its monitor does (mesh.h). A rank that none of several others answers does not
+// blame the one that it waits for: its own connections carry nothing.
 //
 // Threads: values and a pure function.
 #pragma once
@@ -46,6 +47,7 @@ struct ChainEnd {
   bool has_answered = false;
   bool has_operation = false;
   std::uint64_t started = 0;
+  bool is_alone = false;  // None of two or more other ranks has answered `self`.
 };
 
 // Returns the end of the chain that begins with `self`, whose own standing must be present.

@@ -42,6 +42,13 @@ TEST(GlooRollCall, ACircleHasNoEnd) {
   EXPECT_EQ(end.rank, kNone);
 }
 
+TEST(GlooRollCall, OnlyARankThatNoneOfSeveralAnswersIsAlone) {
+  EXPECT_TRUE(end_of_chain({std::nullopt, waiting_for(0), std::nullopt}, 1).is_alone);
+  EXPECT_FALSE(end_of_chain({std::nullopt, waiting_for(0), waiting_for(1)}, 1).is_alone);
+  EXPECT_FALSE(end_of_chain({std::nullopt, waiting_for(0)}, 1).is_alone) << "the peer may be dead";
+  EXPECT_FALSE(end_of_chain({waiting_for(1), waiting_for(0), std::nullopt}, 1).is_alone);
+}
+
 TEST(GlooRollCall, APeerThatIsNoRankIsNotFollowed) {
   for (const int peer : {7, -5, 1 << 30}) {
     const ChainEnd end = end_of_chain({waiting_for(1), waiting_for(peer)}, 0);
