@@ -175,6 +175,8 @@ TEST(StagedGroup, F2AGpuThatFailsSaysWhat) {
     ASSERT_FALSE(status.ok());
     if (rank == 0) {
       EXPECT_THAT(status.to_string(), HasSubstr("operation 2, download, failed"));
+      EXPECT_EQ(status.failure().rank, 0);  // no peer is at fault, and the rank knows it
+      EXPECT_TRUE(status.failure().definite);
     }
   });
 }

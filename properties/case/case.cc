@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "properties/case/fields.h"
+#include "properties/case/hook_error.h"
 
 namespace lockstep::properties {
 namespace {
@@ -105,7 +106,9 @@ bool can_silence(faults::Kind kind) {
 bool never_times_out(const Case& value) {
   return value.timeout_ms == 0 &&
          std::none_of(value.faults.faults.begin(), value.faults.faults.end(),
-                      [](const faults::Fault& fault) { return can_silence(fault.kind); });
+                      [](const faults::Fault& fault) {
+                        return can_silence(fault.kind) || never_ends(fault);
+                      });
 }
 
 std::uint32_t gloo_timeout_ms(const Case& value) {

@@ -565,7 +565,8 @@ std::string describe(const faults::Fault& fault) {
     case Kind::kOperationError:
       return fmt::format("rank {}'s transport fails at its {} collective of {}", rank, site, step);
     case Kind::kCallError:
-      return fmt::format("rank {}'s {} call of NCCL in {} fails", rank, site, step);
+      return fmt::format("rank {}'s {} call of NCCL, or for its GPU, in {} fails", rank, site,
+                         step);
     case Kind::kLinkReset:
       return fmt::format("the link under rank {}'s {} message of {} is reset", rank, site, step);
     case Kind::kRankExit:
@@ -579,6 +580,9 @@ std::string describe(const faults::Fault& fault) {
       return fmt::format("rank {}'s engine sleeps for {} at the {} node of {}", rank, time, site,
                          step);
     case Kind::kHookFails:
+      if (never_ends(fault))
+        return fmt::format("rank {}'s communication hook never completes {}", rank,
+                           describe_hook_call(fault));
       return fmt::format("rank {}'s communication hook fails with its own code '{}' in {}", rank,
                          lockstep::name_of(hook_error(fault)), describe_hook_call(fault));
     case Kind::kConnectError:

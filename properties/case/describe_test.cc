@@ -252,7 +252,8 @@ TEST(DescribeFault, EveryKindIsASentence) {
   EXPECT_EQ(text(Kind::kOperationStall, 3), "rank 1 never begins its 4th collective of step 2");
   EXPECT_EQ(text(Kind::kOperationError, 10),
             "rank 1's transport fails at its 11th collective of step 2");
-  EXPECT_EQ(text(Kind::kCallError, 4), "rank 1's 5th call of NCCL in step 2 fails");
+  EXPECT_EQ(text(Kind::kCallError, 4),
+            "rank 1's 5th call of NCCL, or for its GPU, in step 2 fails");
   EXPECT_EQ(text(Kind::kLinkReset, 20), "the link under rank 1's 21st message of step 2 is reset");
   EXPECT_EQ(text(Kind::kRankExit, 111), "rank 1's process exits at its 112th collective of step 2");
   EXPECT_EQ(text(Kind::kRankPause, 0, 400'000),
@@ -271,9 +272,11 @@ TEST(DescribeFault, EveryKindIsASentence) {
   in_reset.in_reset = true;
   EXPECT_EQ(describe(in_reset),
             "rank 1's transport fails at its 1st collective of the reset before step 2");
-  EXPECT_EQ(describe(faults::Fault{Kind::kHookFails, 1, 2, 3, 0, 0, 1 + 3 * faults::kHookCalls}),
-            "rank 1's communication hook fails with its own code 'timeout' in its 4th future of "
+  EXPECT_EQ(describe(faults::Fault{Kind::kHookFails, 1, 2, 3, 0, 0, 1 + 4 * faults::kHookCalls}),
+            "rank 1's communication hook fails with its own code 'peer lost' in its 4th future of "
             "step 2");
+  EXPECT_EQ(describe(faults::Fault{Kind::kHookFails, 1, 2, 3, 0, 0, 1 + 3 * faults::kHookCalls}),
+            "rank 1's communication hook never completes its 4th future of step 2");
 }
 
 TEST(Describe, AFaultOfANodeSaysWhatHappensToIt) {

@@ -21,6 +21,13 @@ constexpr Code hook_error(const faults::Fault& fault) {
   return kHookErrors[fault.at / faults::kHookCalls % kHookErrors.size()];
 }
 
+// Returns whether the future of the hook does not fail, but never ends: the fault lets it time out.
+constexpr bool never_ends(const faults::Fault& fault) {
+  return fault.kind == faults::Kind::kHookFails &&
+         faults::hook_call(fault) == faults::HookCall::kFuture &&
+         hook_error(fault) == Code::kTimeout;
+}
+
 // Returns the error of a hook's call on which these faults act: that of the first fault, or ok if
 // there is none. It is filled in as if a collective of the hook had failed because of another rank.
 inline Status failure_of_hook(const std::vector<faults::Fault>& faults) {

@@ -151,6 +151,7 @@ class PlanDrawer {
   void draw();
   void draw_payload_plan();
   void draw_call_plan();
+  void draw_device_plan();
   void draw_reset_fault();
   void draw_connect_fault();
   void draw_store_plan();
@@ -360,6 +361,18 @@ void PlanDrawer::draw_call_plan() {
   case_.faults.faults.push_back(fault);
 }
 
+// A group that goes through host memory waits twice for its GPU in each collective.
+void PlanDrawer::draw_device_plan() {
+  if (random_.percent(75)) case_.faults.faults.clear();
+  if (case_.faults.faults.empty()) case_.timeout_ms = 0;
+  Fault fault;
+  fault.kind = Kind::kCallError;
+  fault.rank = random_.below(program_.world);
+  fault.step = draw_step();
+  fault.site = random_.below(2 * (bucket_count(program_) + 2));
+  case_.faults.faults.push_back(fault);
+}
+
 bool PlanDrawer::usable_in_reset(Kind kind) const {
   const bool is_separate =
       faults::is_store_call(kind) || kind == Kind::kConnectError || kind == Kind::kMemoryRefused;
@@ -536,6 +549,21 @@ void draw_call_faults(Random random, const GenerateOptions& options, Case& value
   if (is_listed || is_drawn) PlanDrawer(random, options, value).draw_call_plan();
 }
 
+void draw_device_faults(Random random, const GenerateOptions& options, Case& value) {
+  using Faults = GenerateOptions::Faults;
+  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
+                       options.capabilities.has(Capability::kRecovery) &&
+                       value.program.options.transport == reference::Transport::kStaged;
+  const auto& planned = value.faults.faults;
+  const bool changes_payload = std::any_of(planned.begin(), planned.end(), [](const Fault& fault) {
+    return faults::is_payload(fault.kind);
+  });
+  if (!is_able || changes_payload || value.program.steps.empty()) return;
+  const bool is_listed = options.faults == Faults::kList && options.kinds.has(Kind::kCallError);
+  const bool is_drawn = options.faults == Faults::kSwarm && random.percent(30);
+  if (is_listed || is_drawn) PlanDrawer(random, options, value).draw_device_plan();
+}
+
 void draw_reset_fault(Random random, const GenerateOptions& options, Case& value) {
   const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
                        options.capabilities.has(Capability::kRecovery);
@@ -611,9 +639,11 @@ FaultKinds drawable_kinds(const GenerateOptions& options) {
     const bool is_of_lane = options.lane == Lane::kGloo   ? kGlooKinds.has(kind)
                             : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
                                                           : !faults::is_of_hosts_lane(kind);
+    const reference::Transport asked = options.transport.value_or(reference::Transport::kNccl);
     const bool is_of_transport =
-        (kind != Kind::kCallError && kind != Kind::kConnectError) ||
-        options.transport.value_or(reference::Transport::kNccl) == reference::Transport::kNccl;
+        asked == reference::Transport::kNccl ||
+        (kind != Kind::kConnectError &&
+         (kind != Kind::kCallError || asked == reference::Transport::kStaged));
     const bool is_harmless = faults::is_benign(kind) && !faults::is_store_call(kind);
     const bool is_able = is_harmless || options.capabilities.has(Capability::kRecovery);
     if (is_listed && is_of_lane && is_of_transport && is_able) out = out.with(kind);

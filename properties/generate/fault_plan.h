@@ -16,6 +16,8 @@ void draw_payload_faults(Random random, const GenerateOptions& options, Case& va
 
 // Draws a failing library call, for programs whose collectives run over the simulated NCCL.
 void draw_call_faults(Random random, const GenerateOptions& options, Case& value);
+// The same for a group that goes through host memory: its calls that wait for the GPU.
+void draw_device_faults(Random random, const GenerateOptions& options, Case& value);
 
 // Adds a fault that acts in the reset after a fault that ends a step. It runs after the other
 // faults are drawn, and changes none of them.

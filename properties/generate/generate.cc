@@ -882,6 +882,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_recompute(random_for("recomp"), options, out.program);
   draw_interleaved(random_for("calls-order"), options, out.program);
   draw_call_faults(random_for("calls"), options, out);
+  draw_device_faults(random_for("device-calls"), options, out);
   draw_long_pause(random_for("pause"), options, out);
   draw_misfit(random_for("misfit"), options, out);
   draw_reset_fault(random_for("reset"), options, out);

@@ -165,6 +165,8 @@ class SimEnvironment final : public RankEnvironment {
     if (c.program.options.transport != reference::Transport::kHost) {
       simulated::DeviceOptions options;
       options.refuses = [this] { return refuses_memory(); };
+      if (c.program.options.transport == reference::Transport::kStaged)
+        options.fails_call = [this] { return fails_call(); };
       gpu_ = std::make_unique<simulated::SimDevice>(std::move(options));
     }
     if (world_.nccl) nccl_.emplace(world_.nccl->api(), *gpu_, c.program.key, rank);
@@ -314,6 +316,15 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
+  // A group that goes through host memory waits for its GPU in threads of its own
+  // (staged_group.cc).
+  bool fails_call() {
+    const simulation::Scheduler* const scheduler = simulation::Scheduler::running();
+    const bool is_of_group =
+        scheduler != nullptr && scheduler->current_name().find(" staged ") != std::string::npos;
+    return is_of_group && world_.network.injector_of(rank_).on_call(rank_);
+  }
+
   std::shared_ptr<ProcessGroup> judged(std::shared_ptr<ProcessGroup> group,
                                        const std::shared_ptr<ReportCheck>& check) {
     return std::make_shared<ReportingGroup>(std::move(group), check, wrong_answer_);
@@ -414,6 +425,18 @@ class SimLane final : public properties::Lane {
     }
     observe(scheduler_.run(), observation);
     if (ends_at_once(c)) note_late_ends(observation);
+    note_late_wait(observation);
+  }
+
+  // Nobody waits until a deadline for what has come before it (F1).
+  void note_late_wait(Observation& observation) const {
+    const std::optional<simulation::LateWait>& late = scheduler_.late_wait();
+    if (!late || late->group >= observation.ranks.size()) return;
+    std::string& wrong = observation.ranks[late->group].wrong_answer;
+    if (wrong.empty())
+      wrong = fmt::format(
+          "it waited at {} until the deadline, although what it waited for had come before",
+          late->at);
   }
 
   // Returns whether each fault of the case that ends a step acts without taking any time, and the
@@ -423,6 +446,7 @@ class SimLane final : public properties::Lane {
     const faults::NcclProfile profile = faults::nccl_profile(nccl_version(c));
     if (profile.aborts_may_hang || !profile.ends_in_background) return false;
     return std::all_of(c.faults.faults.begin(), c.faults.faults.end(), [](const auto& fault) {
+      if (properties::never_ends(fault)) return false;
       return fault.kind == faults::Kind::kNodeThrows || fault.kind == faults::Kind::kHookFails ||
              fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
     });

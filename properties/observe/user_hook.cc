@@ -1,5 +1,6 @@
 #include "properties/observe/user_hook.h"
 
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -46,6 +47,7 @@ class UserHook final : public CommunicationHook {
 
   Status start(HookBucket& bucket) override {
     check_order(bucket);
+    check_factor(bucket);
     check_views(bucket);
     environment_.visit_node();
     LOCKSTEP_RETURN_IF_ERROR(run_backward(bucket));
@@ -95,6 +97,12 @@ class UserHook final : public CommunicationHook {
     next_ = bucket.index() + 1;
   }
 
+  // The factor is 1/N, rounded to the dtype of the bucket.
+  static void check_factor(const HookBucket& bucket) {
+    expect(std::abs(bucket.factor() * bucket.ranks() - 1) < 0.01,
+           "its factor is not one over its number of ranks");
+  }
+
   static void check_views(const HookBucket& bucket) {
     const Tensor& flat = bucket.flat();
     const std::byte* end = flat.data();
@@ -139,6 +147,10 @@ class UserHook final : public CommunicationHook {
     if (setup_.completion == HookCompletion::kImmediate) return {};
     Status outcome = environment_.visit_hook(HookCall::kFuture);
     kept.is_complete = std::make_shared<platform::Atomic<bool>>(false);
+    if (outcome.code() == Code::kTimeout) {  // a future that never ends (never_ends())
+      static_cast<void>(bucket.future());
+      return {};
+    }
     futures_.promise(bucket.future(), kept.is_complete, std::move(outcome), bucket.is_last());
     return {};
   }

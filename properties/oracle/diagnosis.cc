@@ -303,14 +303,16 @@ class DiagnosisOracle {
   }
 
   // A failure of the group in a bucket says to which reducer the bucket belongs. A failure in an
-  // agreement, of which the rank hears in a bucket, says to none.
+  // agreement, of which the rank hears in a bucket, says to none; nor does the future of a hook
+  // that never ends, which is no collective's.
   std::string judge_failure(const FlightRecord& record, const Failure& raised) const {
     if (record.failure->detail != raised.detail || record.failure->bucket != raised.bucket ||
         record.failure->sequence != raised.sequence)
       return "records another failure than the one that was raised: " + raised.to_string();
-    const bool is_of_bucket = !kOwnErrors.has(raised.code) && !raised.collective.empty() &&
-                              raised.bucket != kNone && raised.code != Code::kAborted &&
-                              raised.sequence >= agreements();
+    const bool is_of_future = raised.code == Code::kTimeout && raised.definite;
+    const bool is_of_bucket = !kOwnErrors.has(raised.code) && !is_of_future &&
+                              !raised.collective.empty() && raised.bucket != kNone &&
+                              raised.code != Code::kAborted && raised.sequence >= agreements();
     const bool is_own = raised.reducer_id == record.reducer_id;
     if (is_own || (raised.reducer_id == kNone && !is_of_bucket)) return "";
     return fmt::format("is that of reducer {}, and the failure says {}", record.reducer_id,

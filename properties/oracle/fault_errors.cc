@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "properties/case/hook_error.h"
+
 namespace lockstep::properties {
 namespace {
 
@@ -226,7 +228,13 @@ void FaultErrors::require_sender(std::uint32_t step, Requirements& it) const {
 // text (S4).
 void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
   if (!c_.is_one_hook()) return;
-  it.allow(Must::kHook, {.causes = ~Among::of({c_.group_rank(step, c_.fatal_[0].rank)})});
+  const Among cause = Among::of({c_.group_rank(step, c_.fatal_[0].rank)});
+  if (never_ends(c_.fatal_[0])) {
+    if (c_.rank_ != c_.fatal_[0].rank) it.allow(Must::kHook, {.causes = ~cause});
+    it.allow(Must::kHook, {.codes = Among::of({Code::kTimeout}), .causes = cause});
+    return;
+  }
+  it.allow(Must::kHook, {.causes = ~cause});
   it.allow(Must::kHook, {.codes = Among::of({Code::kUserFailure}), .with = kHasTextOfHook});
 }
 

@@ -140,22 +140,33 @@ void StagedGroup::send() {
   changed_.notify_all();
 }
 
+Status StagedGroup::cause() {
+  platform::MutexLock lock(mutex_);
+  return cause_;
+}
+
 Status StagedGroup::begin(Entry& entry) {
-  {
-    platform::MutexLock lock(mutex_);
-    if (!cause_.ok()) return cause_;
-  }
+  LOCKSTEP_RETURN_IF_ERROR(cause());
   Collective sent = entry.collective;
   if (entry.is_staged) {
     // An entry that waits behind others has no deadline.
     entry.deadline = platform::Deadline::in(timeout());
-    LOCKSTEP_RETURN_IF_ERROR(device_.synchronize(entry.downloaded, entry.deadline));
+    LOCKSTEP_RETURN_IF_ERROR(own(device_.synchronize(entry.downloaded, entry.deadline)));
     sent.data = entry.data.to_write(0, entry.data.bytes());
     sent.gathered = entry.gathered.to_write(0, entry.gathered.bytes());
     sent.device = nullptr;
     sent.ready = {};
   }
   return group_->start(sent, entry.sent);
+}
+
+// An error of the device is this rank's own, and its peers have nothing to do with it.
+Status StagedGroup::own(Status status) const {
+  if (status.ok()) return status;
+  Failure& failure = status.failure();
+  failure.rank = failure.reported_by = rank();
+  failure.definite = true;
+  return status;
 }
 
 void StagedGroup::receive() {
@@ -169,6 +180,8 @@ Status StagedGroup::finish(Entry& entry) {
   const Collective& collective = entry.collective;
   // The group ends every collective that it started.
   LOCKSTEP_RETURN_IF_ERROR(entry.sent.wait(platform::Deadline::never()));
+  // A collective before it may have failed on the device, when the group had done this one already.
+  LOCKSTEP_RETURN_IF_ERROR(cause());
   if (!entry.is_staged) return {};
   const platform::MutexLock lock(starting_);
   const std::size_t bytes = bytes_of(collective);
@@ -189,8 +202,9 @@ void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
       const platform::MutexLock lock(starting_);
       last = device_.record(stream_);
     }
-    Status passed = device_.synchronize(last, entry->deadline);
-    is_idle = passed.ok();
+    Status passed = own(device_.synchronize(last, entry->deadline));
+    // An error does not say that the device is done. Only a wait that succeeds does.
+    is_idle = passed.ok() || device_.synchronize(last, entry->deadline).ok();
     if (status.ok()) status = std::move(passed);
   }
   if (!status.ok()) {

@@ -65,6 +65,8 @@ class StagedGroup final : public ProcessGroup {
   void send();
   void receive();
   Status begin(Entry& entry);
+  Status own(Status status) const;
+  Status cause();
   Status finish(Entry& entry);
   void end(std::unique_ptr<Entry> entry, Status status);
   std::unique_ptr<Entry> next(Entries StagedGroup::*queue, bool StagedGroup::*is_closed);

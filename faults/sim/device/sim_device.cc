@@ -212,6 +212,9 @@ void SimDevice::wait(const Stream& stream, const Event& event) {
 Status SimDevice::synchronize(const Event& event, Deadline deadline) {
   if (event.device == nullptr) return {};
   LOCKSTEP_CHECK(event.device == this);
+  if (options_.fails_call && options_.fails_call())
+    return Status(Code::kTransport, "simulated device " + std::to_string(options_.index) +
+                                        ": a call to wait for an event fails");
   MutexLock lock(mutex_);
   const Line& line = lines_[event.handle >> kPointBits];
   const std::uint64_t point = event.handle & kPointMask;

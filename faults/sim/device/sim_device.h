@@ -69,6 +69,8 @@ struct DeviceOptions {
   std::uint64_t failing_allocation = 0;
   // Asked for each request for memory, of tensors or pinned, whether it is refused. May be empty.
   std::function<bool()> refuses;
+  // Asked for each synchronize() whether it fails. The device works on. May be empty.
+  std::function<bool()> fails_call;
 };
 
 // The bytes that an operation accesses.

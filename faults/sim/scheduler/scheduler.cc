@@ -54,6 +54,8 @@ void Scheduler::reset(const Schedule& schedule) {
   preemptions_ = live_ = 0;
   trace_hash_ = 0;
   clock_.reset();
+  moved_at_step_ = ~std::uint64_t{0};
+  late_wait_.reset();
   lock_order_.reset();
   for (Fiber& fiber : fibers_) {
     LOCKSTEP_CHECK(fiber.state != Fiber::State::kWaiting);
@@ -275,6 +277,7 @@ Fiber* Scheduler::next_to_run() {
     if (observer_ != nullptr) [[unlikely]]
       observer_->on_time();
     clock_.advance([this](std::uint32_t timer) { timer_expired(timer); });
+    moved_at_step_ = steps_;
     trace(static_cast<std::uint64_t>(clock_.now().count()));
   }
   const FiberId lowest = runnable_.lowest();

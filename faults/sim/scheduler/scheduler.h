@@ -29,6 +29,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,13 @@
 namespace lockstep::simulation {
 
 enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock };
+
+// A wait with a deadline that nobody ended before it, although what it waited for had come: nothing
+// else has run since the time of the deadline.
+struct LateWait {
+  std::string at;  // the name of the condition variable
+  std::uint32_t group = 0;
+};
 
 struct Outcome {
   End end = End::kFinished;
@@ -99,6 +107,7 @@ class Scheduler {
   std::uint32_t preemptions() const { return preemptions_; }
   const std::vector<Deviation>& deviations() const { return taken_; }
   const EventCounts& event_counts() const { return counts_; }  // of the last run under kCounting
+  const std::optional<LateWait>& late_wait() const { return late_wait_; }  // the first one
   std::vector<std::string> lock_order_violations() const { return lock_order_.violations(); }
 
   // --- These functions can be called anywhere.
@@ -139,6 +148,11 @@ class Scheduler {
       tell_step(*current_);
   }
   void yield();
+  // Whether nothing has run since the time last moved but the caller.
+  bool is_first_at_this_time() const { return steps_ == moved_at_step_; }
+  void note_late_wait(const char* at) {
+    if (!late_wait_) late_wait_ = {at, current_->group};
+  }
   void sleep_until(Duration when);
   void join(FiberId fiber);
 
@@ -204,6 +218,8 @@ class Scheduler {
   std::uint64_t steps_ = 0;
   std::uint64_t switches_ = 0;
   std::uint64_t choices_ = 0;
+  std::uint64_t moved_at_step_ = ~std::uint64_t{0};  // the step at which the time last moved
+  std::optional<LateWait> late_wait_;
   std::uint64_t trace_hash_ = 0;
   std::uint32_t preemptions_ = 0;
   std::uint32_t live_ = 0;

@@ -86,6 +86,12 @@ bool CondVarCore::wait(MutexCore& mutex, Duration until) {
   return notified;
 }
 
+void CondVarCore::note_end_by_deadline(bool holds) const {
+  Scheduler* const scheduler = Scheduler::running();
+  if (holds && scheduler != nullptr && scheduler->is_first_at_this_time())
+    scheduler->note_late_wait(name_);
+}
+
 void CondVarCore::wake(Scheduler& scheduler, Fiber& fiber) {
   MutexCore& mutex = *fiber.retake;
   scheduler.remove_from_wait(fiber);

@@ -47,6 +47,8 @@ class CondVarCore {
   // first. A scheduling point comes before all that, while the mutex is held, so that a
   // notification without the mutex can be lost.
   bool wait(MutexCore& mutex, Duration until);
+  // The deadline of a wait has passed, and what it waited for `holds`.
+  void note_end_by_deadline(bool holds) const;
   void notify_one();
   void notify_all();
   const char* name() const { return name_; }

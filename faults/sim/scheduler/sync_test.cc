@@ -52,6 +52,42 @@ TEST(Mutex, FibersWithoutItMeet) {
   EXPECT_GT(most, 1);
 }
 
+// One fiber waits for a second until another one has set a flag, after a while. Returns where a
+// wait ended only at its deadline, although the flag was set; empty if none did.
+std::string late_wait(bool notifies, Duration after) {
+  Scheduler scheduler;
+  scheduler.reset({Policy::kDefault, 0, {}});
+  MutexCore mutex("mutex");
+  CondVarCore changed("changed");
+  bool is_set = false;
+  scheduler.spawn("waits", 0, [&] {
+    mutex.lock();
+    while (!is_set)
+      if (!changed.wait(mutex, 1s)) {
+        changed.note_end_by_deadline(is_set);
+        break;
+      }
+    mutex.unlock();
+  });
+  scheduler.spawn("sets", 0, [&] {
+    running().sleep_until(after);
+    mutex.lock();
+    is_set = true;
+    if (notifies) changed.notify_all();
+    mutex.unlock();
+  });
+  EXPECT_EQ(scheduler.run().end, End::kFinished);
+  return scheduler.late_wait() ? scheduler.late_wait()->at : std::string();
+}
+
+TEST(CondVar, AWaitThatOnlyItsDeadlineEndsIsKnown) {
+  EXPECT_EQ(late_wait(true, 10ms), "");
+  EXPECT_EQ(late_wait(false, 10ms), "changed");
+  // What has not come by then, or comes at that very time, is not late.
+  EXPECT_EQ(late_wait(false, 2s), "");
+  EXPECT_EQ(late_wait(true, 1s), "");
+}
+
 // One fiber waits until another one has set a flag. How many of 200 random walks end in a deadlock?
 int lost_wake_ups(bool with_mutex) {
   Scheduler scheduler;

@@ -113,7 +113,11 @@ class CondVar {
   bool wait(Mutex& mutex, Deadline deadline, Predicate predicate)
       LOCKSTEP_REQUIRES(mutex) LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
     while (!predicate())
-      if (!core_.wait(mutex.core_, deadline.at())) return predicate();
+      if (!core_.wait(mutex.core_, deadline.at())) {
+        const bool holds = predicate();
+        core_.note_end_by_deadline(holds);
+        return holds;
+      }
     return true;
   }
 
