@@ -29,8 +29,8 @@ enum class Kind : std::uint8_t {
   // sim: the transport of `rank` fails at that collective. nccl: it fails at the site-th message.
   kOperationError,
   // sim, over its NCCL: the site-th library call with which `rank` carries out a collective in the
-  // step does nothing and returns an error. sim, through host memory: the site-th time that the
-  // group of `rank` waits for its GPU in the step, that call returns an error.
+  // step does nothing and returns an error. sim, through host memory: the site-th wait of
+  // `rank`'s group for its GPU in the step returns an error, and the GPU works on.
   kCallError,
   // sim, nccl: at that message the link to its receiver is reset, and both ends get an error.
   kLinkReset,

@@ -128,12 +128,22 @@ const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
   return first_of_circle(reports, report);  // more steps than there are ranks lead into it
 }
 
-// Returns the first report of a rank that suspects itself, as no other rank answered it.
+// Returns whether a rank suspects itself, because no other rank answered it.
+bool suspects_itself(const Failure& report) {
+  return report.code == Code::kTimeout && report.rank == report.reported_by &&
+         report.suspect == report.reported_by;
+}
+
+// Returns the first report of a rank that suspects itself, if another rank says that it waited,
+// too. Without one, the others may all have hung until they heard from that rank.
 const Failure* suspicion_of_itself(const Reports& reports) {
   for (const auto& report : reports) {
-    const bool is_own =
-        report && report->rank == report->reported_by && report->suspect == report->reported_by;
-    if (is_own && report->code == Code::kTimeout) return &*report;
+    if (!report || !suspects_itself(*report)) continue;
+    const bool has_waited = std::any_of(reports.begin(), reports.end(), [&](const auto& other) {
+      return other && other->code == Code::kTimeout && other->rank == other->reported_by &&
+             other->rank != report->rank;
+    });
+    if (has_waited) return &*report;
   }
   return nullptr;
 }
@@ -157,7 +167,8 @@ bool holds_up_others(const Reports& reports, const Failure& report) {
 }
 
 // Returns whether a rank waited, does not know for whom, and no rank says that it waited for this
-// one. Peers that learned from it that the group ended suspect it, but did not wait for it.
+// one. Peers that learned from it that the group ended suspect it, but did not wait for it; they
+// may have waited in an earlier collective for the same rank.
 bool is_wait_without_name(const Reports& reports, const Failure& report) {
   if (report.code != Code::kTimeout || report.definite || report.suspect != kNone) return false;
   const auto rank = static_cast<std::size_t>(report.reported_by);
@@ -256,13 +267,13 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Failure settled = own;
   const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
   const Failure* cause = first_definite(reports);
-  if (cause == nullptr && silence.ranks == 0) cause = suspicion_of_itself(reports);
+  if (cause == nullptr && !silence.is_suspected) cause = suspicion_of_itself(reports);
   if (cause == nullptr && silence.ranks == 0)
     cause = end_of_suspicions(reports, least_progress(reports));
   else if (cause == nullptr && !silence.is_suspected)
     cause = suspected_by_others(reports);
-  // A silent rank is the one that was waited for; if it is the only one, it is the one that was
-  // lost.
+  // A rank that does not know for whom it waited, waited for a silent one. A rank that does not
+  // know whom it lost, lost the silent one, if there is only one.
   const bool is_silent_one = cause != nullptr && silence.suspect != kNone &&
                              (is_wait_without_name(reports, *cause) ||
                               (silence.ranks == 1 && is_loss_without_name(*cause)));
@@ -271,6 +282,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
   } else {
     if (cause->definite || cause->reported_by != rank_) settled = *cause;
+    if (suspects_itself(*cause) && cause != suspicion_of_itself(reports)) settled.suspect = kNone;
     if (holds_up_others(reports, *cause)) settled.rank = settled.suspect = cause->reported_by;
     if (is_silence_to_most(reports, settled)) settled.rank = settled.suspect;
   }

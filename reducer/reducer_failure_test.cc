@@ -569,7 +569,7 @@ TEST(ReducerSurvivors, F2OfSeveralThatAreSilentNoneIsBlamedForALostPeerWithoutAS
 // Rank 0 waited, and NCCL does not say for whom. Rank 1, which is alive, learned from rank 0 that
 // the group ended. Rank 2 is silent.
 TEST(ReducerSurvivors, F2OfAWaitWithoutANameTheSilentRankIsTheCauseAndNotWhoWaited) {
-  const auto settled_by = [](int rank, Code code_of_1) {
+  const auto settled_by = [](int rank, Code code_of_1, int sequence_of_0 = 0) {
     auto store = std::make_shared<HashStore>();
     std::array<Failure, 2> reports;
     for (int r = 0; r < 2; ++r) {
@@ -577,6 +577,7 @@ TEST(ReducerSurvivors, F2OfAWaitWithoutANameTheSilentRankIsTheCauseAndNotWhoWait
       report.code = r == 0 ? Code::kTimeout : code_of_1;
       report.rank = 0;
       report.suspect = r == 0 ? kNone : 0;
+      report.sequence = r == 0 ? sequence_of_0 : 0;
       report.reported_by = r;
       report.collective = "all_reduce";
       FailureBoard(store, r, 3).publish(report);
@@ -588,6 +589,7 @@ TEST(ReducerSurvivors, F2OfAWaitWithoutANameTheSilentRankIsTheCauseAndNotWhoWait
     EXPECT_EQ(settled_by(rank, Code::kAborted).rank, 2);
     EXPECT_EQ(settled_by(rank, Code::kAborted).suspect, 2);
     EXPECT_EQ(settled_by(rank, Code::kTimeout).rank, 0) << "rank 1 waited for rank 0";
+    EXPECT_EQ(settled_by(rank, Code::kAborted, 1).rank, 2) << "rank 1 waited in an earlier one";
   }
 }
 
@@ -606,6 +608,14 @@ TEST(ReducerSurvivors, F2ARankThatNobodyAnswersIsTheCauseOfACircle) {
     EXPECT_EQ(settled.rank, 1) << settled.to_string();
     EXPECT_EQ(settled.suspect, 1) << settled.to_string();
   }
+  // Where the others only heard from rank 1, they may all have hung: nobody is suspected.
+  const auto heard_from_1 = [&](int rank) {
+    Failure report = report_of(1);
+    report.reported_by = rank;
+    return report;
+  };
+  for (const Failure& settled : settled_by_all(3, heard_from_1))
+    EXPECT_EQ(settled.suspect, kNone) << settled.to_string();
 }
 
 // Runs one step on every rank of new groups, and checks it against the mean of the ranks'

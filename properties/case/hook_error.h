@@ -21,7 +21,8 @@ constexpr Code hook_error(const faults::Fault& fault) {
   return kHookErrors[fault.at / faults::kHookCalls % kHookErrors.size()];
 }
 
-// Returns whether the future of the hook does not fail, but never ends: the fault lets it time out.
+// Returns whether the fault leaves the hook's future incomplete forever. The code 'timeout' on a
+// future means that.
 constexpr bool never_ends(const faults::Fault& fault) {
   return fault.kind == faults::Kind::kHookFails &&
          faults::hook_call(fault) == faults::HookCall::kFuture &&

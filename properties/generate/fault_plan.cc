@@ -361,7 +361,8 @@ void PlanDrawer::draw_call_plan() {
   case_.faults.faults.push_back(fault);
 }
 
-// A group that goes through host memory waits twice for its GPU in each collective.
+// A group that goes through host memory waits twice for its GPU in each collective, and once more
+// after an error.
 void PlanDrawer::draw_device_plan() {
   if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;

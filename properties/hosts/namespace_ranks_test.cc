@@ -154,6 +154,7 @@ TEST_F(DroppedPackets, ARankThatHearsNothingIsNamed) {
   ranks.drop(1, "none", kIn);
   expect_named(ranks, 1);
   ranks.wait_until_done(1);
+  EXPECT_NE(std::string(ranks[1].text).find("no other rank answers rank 1"), std::string::npos);
   EXPECT_GT(ranks.dropped(1), 0U);
   print_times(ranks, begin);
 }

@@ -49,7 +49,7 @@ Failure report_of(properties::Random& chance, int rank, int size) {
   report.bucket = draw(chance, 2);
   report.reducer_id = 1;
   const int other = (rank + 1 + draw(chance, size - 1)) % size;
-  if (draw(chance, 4) != 0) report.suspect = draw(chance, 16) == 0 ? rank : other;
+  if (draw(chance, 4) != 0) report.suspect = draw(chance, 6) == 0 ? rank : other;
   const int who = draw(chance, 3);
   report.rank = who == 0 ? kNone : who == 1 ? rank : report.suspect;
   return report;
@@ -88,9 +88,12 @@ class Judge {
     const Failure& mine = group_.reports.at(own);
     const std::optional<int> silent = most_suspected(mine.code == Code::kPeerLost);
     std::optional<int> cause;
+    const bool is_none_suspected = !silent || votes(*silent) == 0;
+    if (is_none_suspected) cause = first_that_suspects_itself();
+    if (cause) return completed(*cause);
     if (group_.silent.empty())
-      cause = first_that_suspects_itself().value_or(end_of(least(all())));
-    else if (!silent || votes(*silent) == 0)
+      cause = end_of(least(all()));
+    else if (is_none_suspected)
       cause = end_of_others();
     if (cause && silent && is_for_a_silent_rank(*cause)) cause.reset();
     if (!cause) return silent ? Named{*silent, *silent, {}} : Named{mine.rank, mine.suspect, own};
@@ -109,11 +112,22 @@ class Judge {
           return each.second.suspect == suspect && (!code || each.second.code == *code);
         }));
   }
+  bool has_waited(int rank) const {
+    const Failure& report = group_.reports.at(rank);
+    return report.code == Code::kTimeout && report.rank == rank;
+  }
+  bool suspects_itself(int rank) const {
+    return has_waited(rank) && group_.reports.at(rank).suspect == rank;
+  }
+  // A rank that suspects itself counts if another one has waited, too.
   std::optional<int> first_that_suspects_itself() const {
-    for (const auto& [rank, report] : group_.reports)
-      if (report.code == Code::kTimeout && report.rank == rank && report.suspect == rank)
-        return rank;
-    return {};
+    std::vector<int> waiting;
+    for (const int rank : all())
+      if (has_waited(rank)) waiting.push_back(rank);
+    if (waiting.size() < 2) return {};
+    const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                    [this](int rank) { return suspects_itself(rank); });
+    return found == waiting.end() ? std::nullopt : std::optional(*found);
   }
   static bool is_loss_without_name(const Failure& report) {
     return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;
@@ -203,6 +217,7 @@ class Judge {
     const Failure& report = group_.reports.at(cause);
     Named named{report.rank, report.suspect, cause};
     if (report.code != Code::kTimeout) return named;
+    if (suspects_itself(cause) && first_that_suspects_itself() != cause) named.suspect = kNone;
     if (report.rank == kNone && report.suspect == kNone && votes(cause) > 0)
       named.rank = named.suspect = cause;
     const int most = named.suspect == kNone ? 0 : votes(named.suspect);

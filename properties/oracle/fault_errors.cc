@@ -225,7 +225,7 @@ void FaultErrors::require_sender(std::uint32_t step, Requirements& it) const {
 }
 
 // Whatever the code of a hook's failure, it is a failure of the user on every rank, and keeps its
-// text (S4).
+// text (S4). A future that never ends is a timeout whose cause is the hook's rank.
 void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
   if (!c_.is_one_hook()) return;
   const Among cause = Among::of({c_.group_rank(step, c_.fatal_[0].rank)});

@@ -56,7 +56,7 @@ struct Failure {
   std::int64_t reducer_id = kNone;
   // The sequence number of the collective on its process group, from 0.
   std::int64_t sequence = kNone;
-  int suspect = kNone;  // The rank in the group of the peer that is suspected.
+  int suspect = kNone;  // The rank in the group that is suspected: a peer, or this rank itself.
   // True if the cause is known (an error of the rank's own), and not inferred from a peer's
   // silence.
   bool definite = false;

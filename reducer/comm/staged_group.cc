@@ -160,12 +160,13 @@ Status StagedGroup::begin(Entry& entry) {
   return group_->start(sent, entry.sent);
 }
 
-// An error of the device is this rank's own, and its peers have nothing to do with it.
+// Marks an error of the device as this rank's own. A device that is late may wait for another rank,
+// so a timeout is not definite.
 Status StagedGroup::own(Status status) const {
   if (status.ok()) return status;
   Failure& failure = status.failure();
   failure.rank = failure.reported_by = rank();
-  failure.definite = true;
+  failure.definite = failure.code != Code::kTimeout;
   return status;
 }
 
@@ -180,7 +181,7 @@ Status StagedGroup::finish(Entry& entry) {
   const Collective& collective = entry.collective;
   // The group ends every collective that it started.
   LOCKSTEP_RETURN_IF_ERROR(entry.sent.wait(platform::Deadline::never()));
-  // A collective before it may have failed on the device, when the group had done this one already.
+  // The group may have completed this collective although an earlier one then failed on the device.
   LOCKSTEP_RETURN_IF_ERROR(cause());
   if (!entry.is_staged) return {};
   const platform::MutexLock lock(starting_);

@@ -12,8 +12,8 @@
 // Memory: pinned memory for each collective that is in flight at once, which later collectives use
 // again.
 // Failure: those of the group. A device that fails, or does not finish within the group's timeout,
-// aborts the group. A Work completes when the device no longer uses the caller's memory, as far as
-// the device answers.
+// aborts the group; the error names this rank, and is definite if the device failed. A Work
+// completes when the device no longer uses the caller's memory, as far as the device answers.
 #pragma once
 
 #include <cstdint>

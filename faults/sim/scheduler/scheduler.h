@@ -46,8 +46,8 @@ namespace lockstep::simulation {
 
 enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock };
 
-// A wait with a deadline that nobody ended before it, although what it waited for had come: nothing
-// else has run since the time of the deadline.
+// A wait that ended at its deadline, although its condition held by then: whoever made the
+// condition true did not wake it. Nothing else has run since the time reached the deadline.
 struct LateWait {
   std::string at;  // the name of the condition variable
   std::uint32_t group = 0;
@@ -148,7 +148,7 @@ class Scheduler {
       tell_step(*current_);
   }
   void yield();
-  // Whether nothing has run since the time last moved but the caller.
+  // Returns whether no fiber but the caller has run since the time last moved.
   bool is_first_at_this_time() const { return steps_ == moved_at_step_; }
   void note_late_wait(const char* at) {
     if (!late_wait_) late_wait_ = {at, current_->group};

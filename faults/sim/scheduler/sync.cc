@@ -86,9 +86,10 @@ bool CondVarCore::wait(MutexCore& mutex, Duration until) {
   return notified;
 }
 
-void CondVarCore::note_end_by_deadline(bool holds) const {
+void CondVarCore::note_end_by_deadline(bool holds, Duration until) const {
   Scheduler* const scheduler = Scheduler::running();
-  if (holds && scheduler != nullptr && scheduler->is_first_at_this_time())
+  if (holds && scheduler != nullptr && scheduler->now() == until &&
+      scheduler->is_first_at_this_time())
     scheduler->note_late_wait(name_);
 }
 

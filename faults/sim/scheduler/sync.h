@@ -47,8 +47,9 @@ class CondVarCore {
   // first. A scheduling point comes before all that, while the mutex is held, so that a
   // notification without the mutex can be lost.
   bool wait(MutexCore& mutex, Duration until);
-  // The deadline of a wait has passed, and what it waited for `holds`.
-  void note_end_by_deadline(bool holds) const;
+  // Notes a late wait. The wait of the caller ended at its deadline, and `holds` says whether its
+  // condition is true now.
+  void note_end_by_deadline(bool holds, Duration until) const;
   void notify_one();
   void notify_all();
   const char* name() const { return name_; }

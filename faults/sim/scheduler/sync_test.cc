@@ -53,29 +53,33 @@ TEST(Mutex, FibersWithoutItMeet) {
 }
 
 // One fiber waits for a second until another one has set a flag, after a while. Returns where a
-// wait ended only at its deadline, although the flag was set; empty if none did.
-std::string late_wait(bool notifies, Duration after) {
+// wait ended only at its deadline, although the flag was set; empty if none did. Of fibers that are
+// ready at one time, the one that was spawned first runs first.
+std::string late_wait(bool notifies, Duration after, bool spawns_setter_first = false) {
   Scheduler scheduler;
   scheduler.reset({Policy::kDefault, 0, {}});
   MutexCore mutex("mutex");
   CondVarCore changed("changed");
   bool is_set = false;
-  scheduler.spawn("waits", 0, [&] {
+  const auto waits = [&] {
     mutex.lock();
     while (!is_set)
       if (!changed.wait(mutex, 1s)) {
-        changed.note_end_by_deadline(is_set);
+        changed.note_end_by_deadline(is_set, 1s);
         break;
       }
     mutex.unlock();
-  });
-  scheduler.spawn("sets", 0, [&] {
+  };
+  const auto sets = [&] {
     running().sleep_until(after);
     mutex.lock();
     is_set = true;
     if (notifies) changed.notify_all();
     mutex.unlock();
-  });
+  };
+  if (spawns_setter_first) scheduler.spawn("sets", 0, sets);
+  scheduler.spawn("waits", 0, waits);
+  if (!spawns_setter_first) scheduler.spawn("sets", 0, sets);
   EXPECT_EQ(scheduler.run().end, End::kFinished);
   return scheduler.late_wait() ? scheduler.late_wait()->at : std::string();
 }
@@ -85,7 +89,9 @@ TEST(CondVar, AWaitThatOnlyItsDeadlineEndsIsKnown) {
   EXPECT_EQ(late_wait(false, 10ms), "changed");
   // What has not come by then, or comes at that very time, is not late.
   EXPECT_EQ(late_wait(false, 2s), "");
-  EXPECT_EQ(late_wait(true, 1s), "");
+  EXPECT_EQ(late_wait(false, 1s), "");
+  EXPECT_EQ(late_wait(false, 1s, true), "");
+  EXPECT_EQ(late_wait(false, 10ms, true), "changed");
 }
 
 // One fiber waits until another one has set a flag. How many of 200 random walks end in a deadlock?

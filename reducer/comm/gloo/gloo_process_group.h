@@ -15,7 +15,7 @@
 // the caller's memory does the Work complete.
 //
 // Failure. The first cause stays. It has the code kPeerLost, kTimeout, kMismatch, kCorrupted or
-// kTransport, the collective with its sequence, pass and bucket, and the suspected peer. Ranks send
+// kTransport, the collective with its sequence, pass and bucket, and the suspected rank. Ranks send
 // each other their first cause before they close their connections (mesh.h), so survivors agree on
 // it most of the time: Failure::rank is where it arose, and reported_by is the rank that holds it.
 // A rank may have succeeded in the operation in which others failed. After a failure the group and

@@ -4,8 +4,9 @@
 // an operation is overdue, every rank sends its standing to all others, once. A rank whose
 // operation is overdue then follows the chain (this rank waits for b, b waits for c) to the rank
 // that waits for nobody, or that does not answer. A rank that has not entered the collective
-// answers, too: its monitor does (mesh.h). A rank that none of several others answers does not
-// blame the one that it waits for: its own connections carry nothing.
+// answers, too: its monitor does (mesh.h). A rank that none of several others answers suspects
+// itself, as its own connections are the likeliest cause; the ranks then compare what they report
+// (failure_board.h).
 //
 // Threads: values and a pure function.
 #pragma once
@@ -47,7 +48,8 @@ struct ChainEnd {
   bool has_answered = false;
   bool has_operation = false;
   std::uint64_t started = 0;
-  bool is_alone = false;  // None of two or more other ranks has answered `self`.
+  // None of two or more other ranks has answered `self`; `rank` is the one that it waits for.
+  bool is_alone = false;
 };
 
 // Returns the end of the chain that begins with `self`, whose own standing must be present.

@@ -115,7 +115,7 @@ class CondVar {
     while (!predicate())
       if (!core_.wait(mutex.core_, deadline.at())) {
         const bool holds = predicate();
-        core_.note_end_by_deadline(holds);
+        core_.note_end_by_deadline(holds, deadline.at());
         return holds;
       }
     return true;
