@@ -135,7 +135,7 @@ bool suspects_itself(const Failure& report) {
 }
 
 // Returns the first report of a rank that suspects itself, if another rank says that it waited,
-// too. Without one, the others may all have hung until they heard from that rank.
+// too. If no other rank does, all of them may have hung until they heard from the first one.
 const Failure* suspicion_of_itself(const Reports& reports) {
   for (const auto& report : reports) {
     if (!report || !suspects_itself(*report)) continue;
@@ -267,7 +267,8 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Failure settled = own;
   const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
   const Failure* cause = first_definite(reports);
-  if (cause == nullptr && !silence.is_suspected) cause = suspicion_of_itself(reports);
+  const Failure* const alone = suspicion_of_itself(reports);
+  if (cause == nullptr && !silence.is_suspected) cause = alone;
   if (cause == nullptr && silence.ranks == 0)
     cause = end_of_suspicions(reports, least_progress(reports));
   else if (cause == nullptr && !silence.is_suspected)
@@ -282,7 +283,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
   } else {
     if (cause->definite || cause->reported_by != rank_) settled = *cause;
-    if (suspects_itself(*cause) && cause != suspicion_of_itself(reports)) settled.suspect = kNone;
+    if (suspects_itself(*cause) && cause != alone) settled.suspect = kNone;
     if (holds_up_others(reports, *cause)) settled.rank = settled.suspect = cause->reported_by;
     if (is_silence_to_most(reports, settled)) settled.rank = settled.suspect;
   }

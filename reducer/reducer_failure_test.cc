@@ -608,7 +608,7 @@ TEST(ReducerSurvivors, F2ARankThatNobodyAnswersIsTheCauseOfACircle) {
     EXPECT_EQ(settled.rank, 1) << settled.to_string();
     EXPECT_EQ(settled.suspect, 1) << settled.to_string();
   }
-  // Where the others only heard from rank 1, they may all have hung: nobody is suspected.
+  // If the others only heard from rank 1, they may all have hung, so nobody is suspected.
   const auto heard_from_1 = [&](int rank) {
     Failure report = report_of(1);
     report.reported_by = rank;

@@ -7,9 +7,11 @@
 
 #include <chrono>
 #include <numeric>
+#include <utility>
 
 #include "faults/sim/device/sim_device.h"
 #include "faults/sim/job_for_test.h"
+#include "faults/sim/scheduler/scheduler.h"
 #include "reducer/tensor/tensor.h"
 
 namespace lockstep::simulated {
@@ -156,9 +158,36 @@ TEST(StagedGroup, F1AGpuThatStopsEndsTheGroupOnAllRanksInTime) {
     EXPECT_EQ(status.failure().collective, "all_reduce");
     if (rank == 1) {
       EXPECT_EQ(status.code(), Code::kTimeout);
+      EXPECT_EQ(status.failure().rank, 1);
+      EXPECT_FALSE(status.failure().definite);  // The GPU may wait for another rank.
       EXPECT_THAT(status.to_string(), HasSubstr("simulated device"));
     }
     EXPECT_FALSE(on.group->start(on.on_gpu(tensor), work).ok());
+  });
+}
+
+// The first wait of the receiving thread fails. The other collective may be on its way to the
+// group, in it, or done there; in no schedule does it succeed.
+TEST(StagedGroup, F5NoCollectiveSucceedsAfterOneThatFailedOnTheGpu) {
+  in_many_schedules(1, [](Job& job, std::uint32_t rank) {
+    bool has_failed = false;
+    DeviceOptions options;
+    options.fails_call = [&has_failed] {
+      const bool is_receiver =
+          simulation::Scheduler::running()->current_name().ends_with("receives");
+      return is_receiver && !std::exchange(has_failed, true);
+    };
+    GpuRank on(job, rank, options);
+    const Tensor tensor = on.made(3);
+    const Tensor other = on.made(3);
+    on.set(tensor, 1);
+    on.set(other, 1);
+    Work first;
+    Work second;
+    ASSERT_TRUE(on.group->start(on.on_gpu(tensor), first).ok());
+    const bool is_started = on.group->start(on.on_gpu(other), second).ok();
+    EXPECT_FALSE(first.wait(platform::Deadline::in(1h)).ok());
+    EXPECT_FALSE(is_started && second.wait(platform::Deadline::in(1h)).ok());
   });
 }
 

@@ -151,6 +151,7 @@ class PlanDrawer {
   void draw();
   void draw_payload_plan();
   void draw_call_plan();
+  Fault& add_call_error();
   void draw_device_plan();
   void draw_reset_fault();
   void draw_connect_fault();
@@ -350,28 +351,27 @@ void PlanDrawer::draw_call_plan() {
     draw_timeout();
     return;
   }
+  Fault& fault = add_call_error();
+  const std::uint32_t calls = random_.percent(50) ? 6 : 24;
+  fault.site = random_.below(calls * (bucket_count(program_) + 1));
+}
+
+// Adds a failing call, mostly in the place of all that was planned. Its site is left to the caller.
+Fault& PlanDrawer::add_call_error() {
   if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;
   Fault fault;
   fault.kind = Kind::kCallError;
   fault.rank = random_.below(program_.world);
   fault.step = draw_step();
-  const std::uint32_t calls = random_.percent(50) ? 6 : 24;
-  fault.site = random_.below(calls * (bucket_count(program_) + 1));
-  case_.faults.faults.push_back(fault);
+  return case_.faults.faults.emplace_back(fault);
 }
 
 // A group that goes through host memory waits twice for its GPU in each collective, and once more
 // after an error.
 void PlanDrawer::draw_device_plan() {
-  if (random_.percent(75)) case_.faults.faults.clear();
-  if (case_.faults.faults.empty()) case_.timeout_ms = 0;
-  Fault fault;
-  fault.kind = Kind::kCallError;
-  fault.rank = random_.below(program_.world);
-  fault.step = draw_step();
+  Fault& fault = add_call_error();
   fault.site = random_.below(2 * (bucket_count(program_) + 2));
-  case_.faults.faults.push_back(fault);
 }
 
 bool PlanDrawer::usable_in_reset(Kind kind) const {

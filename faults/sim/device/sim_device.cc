@@ -70,7 +70,7 @@ std::size_t SimDevice::add_line(const std::string& name) {
   return number;
 }
 
-// These two are no scheduling points, as note_host_read() is none.
+// These two do not take the mutex, as they must not be scheduling points (see note_host_read()).
 Result<Stream> SimDevice::new_stream() LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
   if (!spare_.empty()) {
     const Stream again{this, spare_.back()};

@@ -177,7 +177,7 @@ void Scheduler::finish_current() {
   if (observer_ != nullptr) [[unlikely]]
     observer_->on_meet(self.id);
   self.state = Fiber::State::kFinished;
-  moved_at_step_ = ~std::uint64_t{0};
+  moved_at_step_ = ~std::uint64_t{0};  // It has run, although that was no step.
   runnable_.erase(self.id);
   --live_;
   while (!self.joiners.empty()) {

@@ -46,8 +46,8 @@ namespace lockstep::simulation {
 
 enum class End : std::uint8_t { kFinished, kDeadlock, kLivelock };
 
-// A wait that ended at its deadline, although its condition held by then: whoever made the
-// condition true did not wake it. Nothing else has run since the time reached the deadline.
+// LateWait is a wait that ended at its deadline, although its condition had become true before:
+// whoever made it true did not wake the waiting fiber.
 struct LateWait {
   std::string at;  // the name of the condition variable
   std::uint32_t group = 0;

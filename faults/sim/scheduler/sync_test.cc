@@ -87,7 +87,7 @@ std::string late_wait(bool notifies, Duration after, bool spawns_setter_first = 
 TEST(CondVar, AWaitThatOnlyItsDeadlineEndsIsKnown) {
   EXPECT_EQ(late_wait(true, 10ms), "");
   EXPECT_EQ(late_wait(false, 10ms), "changed");
-  // What has not come by then, or comes at that very time, is not late.
+  // A wait is not late if its condition becomes true after the deadline, or at that time.
   EXPECT_EQ(late_wait(false, 2s), "");
   EXPECT_EQ(late_wait(false, 1s), "");
   EXPECT_EQ(late_wait(false, 1s, true), "");
