@@ -145,7 +145,8 @@ TEST(GlooThreads, F1ConnectionsOfStrangersThatAreDroppedEndInAnErrorOrDoNotMatte
       pause_for(milliseconds(i % 4));
     }
   });
-  for (int round = 0; round < 8; ++round) {
+  // On a busy machine, eight rounds may be over before the stranger has found an open port.
+  for (int round = 0; round < 8 || (visits == 0 && round < 200); ++round) {
     const auto store = std::make_shared<HashStore>();
     on_ranks(kRanks, [&](int rank) {
       const auto deadline = platform::Deadline::in(4 * kShort);
