@@ -99,6 +99,7 @@ Ref<Node> Reduced::make_root() {
 
 Status Reduced::call_hooks(const BackwardContext& here) {
   const platform::Duration begin = platform::now();
+  const Tensor nothing;  // What arrives where the gradients are there already.
   for (auto member = members_.rbegin(); member != members_.rend(); ++member) {
     if (pace_.count() > 0) {
       const double share =
@@ -107,9 +108,12 @@ Status Reduced::call_hooks(const BackwardContext& here) {
       std::this_thread::sleep_until(std::chrono::steady_clock::time_point(due));
       member->hooked_at = platform::now();
     }
-    // This is undefined if the gradients are already there.
-    const Tensor arriving = std::move(member->arriving);
-    LOCKSTEP_RETURN_IF_ERROR(member->parameter->apply({&arriving, 1}, {}, here));
+    if (backward_ == Backward::kArriving) {
+      const Tensor arriving = std::move(member->arriving);
+      LOCKSTEP_RETURN_IF_ERROR(member->parameter->apply({&arriving, 1}, {}, here));
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(member->parameter->apply({&nothing, 1}, {}, here));
+    }
   }
   hooks_done_ = platform::now();
   return {};

@@ -15,15 +15,15 @@ bool GradientHook::sends_by(const ProcessGroup&) const { return false; }
 Parameter::Parameter(std::string name, Device& device, DType dtype, const Shape& shape,
                      bool requires_grad, std::uint64_t sequence, Gradients gradients)
     : Node(sequence, 1, device.index(), Kind::kParameter),
-      name_(std::move(name)),
       device_(device),
       dtype_(dtype),
+      requires_grad_(requires_grad),
+      gradients_(gradients),
       shape_(shape),
       grad_shape_(shape.is_dense() ? shape
                                    : Shape::row_major({shape.sizes.data(),
                                                        static_cast<std::size_t>(shape.dims)})),
-      requires_grad_(requires_grad),
-      gradients_(gradients) {
+      name_(std::move(name)) {
   LOCKSTEP_CHECK(!has_sparse_gradients() || shape.dims > 0);
 }
 
@@ -82,32 +82,44 @@ void Parameter::fill_with_zeros(const Shape& shape, std::byte* data, int dim) {
 
 void Parameter::add_hook(GradientHook* hook, std::size_t index) {
   LOCKSTEP_CHECK(hook != nullptr);
-  hooks_.push_back({hook, index});
+  if (hook_.hook == nullptr)
+    hook_ = {hook, index};
+  else
+    further_hooks_.push_back({hook, index});
 }
 
 void Parameter::remove_hook(GradientHook* hook) {
-  std::erase_if(hooks_, [hook](const Hook& h) { return h.hook == hook; });
+  std::erase_if(further_hooks_, [hook](const Hook& h) { return h.hook == hook; });
+  if (hook_.hook != hook) return;
+  hook_ = {nullptr, 0};
+  if (further_hooks_.empty()) return;
+  hook_ = further_hooks_.front();
+  further_hooks_.erase(further_hooks_.begin());
 }
 
 bool Parameter::is_sent_by(const ProcessGroup& group, const GradientHook* besides) const {
-  return std::any_of(hooks_.begin(), hooks_.end(),
-                     [&](const Hook& h) { return h.hook != besides && h.hook->sends_by(group); });
+  bool is_sent = false;
+  each_hook([&](const Hook& hook) {
+    is_sent = is_sent || (hook.hook != besides && hook.hook->sends_by(group));
+    return Status();
+  }).ignore();
+  return is_sent;
 }
 
 Status Parameter::apply(std::span<const Tensor> incoming, std::span<Tensor>,
                         const BackwardContext& context) {
   LOCKSTEP_CHECK_EQ(incoming.size(), std::size_t{1});
-  for (const Hook& hook : hooks_)
-    LOCKSTEP_RETURN_IF_ERROR(hook.hook->backward_reached(context.task));
+  LOCKSTEP_RETURN_IF_ERROR(
+      each_hook([&](const Hook& hook) { return hook.hook->backward_reached(context.task); }));
   {
     platform::MutexLock lock(mutex_);
-    for (const Hook& hook : hooks_)
-      LOCKSTEP_RETURN_IF_ERROR(hook.hook->gradient_arriving(*this, hook.index, context.task));
+    LOCKSTEP_RETURN_IF_ERROR(each_hook([&](const Hook& hook) {
+      return hook.hook->gradient_arriving(*this, hook.index, context.task);
+    }));
     if (incoming[0].defined()) LOCKSTEP_RETURN_IF_ERROR(accumulate(incoming[0]));
   }
-  for (const Hook& hook : hooks_)
-    LOCKSTEP_RETURN_IF_ERROR(hook.hook->gradient_ready(*this, hook.index, context.task));
-  return {};
+  return each_hook(
+      [&](const Hook& hook) { return hook.hook->gradient_ready(*this, hook.index, context.task); });
 }
 
 Status Parameter::refuse(const Tensor& arrived) const {

@@ -77,5 +77,58 @@ TEST_F(ParameterGradient, AnExpandedGradientMakesRoomForTheSum) {
   EXPECT_EQ(memory_of(expanded), Values(kMemory, 9));
 }
 
+// Adds its name to a list when it is called.
+class NamedHook final : public GradientHook {
+ public:
+  NamedHook(char name, std::string& calls) : name_(name), calls_(calls) {}
+  Status gradient_ready(Parameter&, std::size_t index, GraphTask&) override {
+    calls_ += name_;
+    calls_ += std::to_string(index);
+    return {};
+  }
+
+ private:
+  const char name_;
+  std::string& calls_;
+};
+
+TEST_F(ParameterGradient, HooksAreCalledInTheOrderInWhichTheyWereAdded) {
+  std::string calls;
+  NamedHook a('a', calls);
+  NamedHook b('b', calls);
+  NamedHook c('c', calls);
+  const auto calls_of_a_backward = [&] {
+    calls.clear();
+    EXPECT_TRUE(backward().ok());
+    return calls;
+  };
+  p_->add_hook(&a, 0);
+  p_->add_hook(&b, 1);
+  p_->add_hook(&c, 2);
+  EXPECT_EQ(calls_of_a_backward(), "a0b1c2");
+  p_->remove_hook(&a);
+  EXPECT_EQ(calls_of_a_backward(), "b1c2");
+  p_->add_hook(&a, 3);
+  EXPECT_EQ(calls_of_a_backward(), "b1c2a3");
+  p_->remove_hook(&c);
+  EXPECT_EQ(calls_of_a_backward(), "b1a3");
+  p_->remove_hook(&b);
+  p_->remove_hook(&a);
+  EXPECT_EQ(calls_of_a_backward(), "");
+  p_->add_hook(&c, 4);
+  p_->add_hook(&c, 5);
+  EXPECT_EQ(calls_of_a_backward(), "c4c5");
+  p_->remove_hook(&c);
+  EXPECT_EQ(calls_of_a_backward(), "");
+}
+
+TEST_F(ParameterGradient, AComplexOneIsTheSameMemoryAsRealNumbers) {
+  const Tensor memory = *Tensor::empty(device(), DType::kComplex64, Shape::row_major({6}));
+  const Tensor last(memory.storage(), 4, DType::kComplex64, Shape::row_major({2}));
+  const Tensor real = last.as_real();
+  EXPECT_EQ(real.data(), memory.data() + 4 * size_of(DType::kComplex64));
+  EXPECT_EQ(real.elements(), 4);
+}
+
 }  // namespace
 }  // namespace lockstep::testing

@@ -133,21 +133,19 @@ Shape Shape::of_pairs() const {
 
 Tensor Tensor::as_real() const {
   if (parts_of(dtype_) == 1) return *this;
-  return Tensor(storage_, 2 * offset_, real_of(dtype_), shape_.of_pairs());
+  const auto offset = (data_ - storage_->data()) / static_cast<std::ptrdiff_t>(size_of(dtype_));
+  return Tensor(storage_, 2 * offset, real_of(dtype_), shape_.of_pairs());
 }
 
 Tensor::Tensor(Ref<Storage> storage, std::int64_t offset, DType dtype, const Shape& shape)
-    : storage_(std::move(storage)),
-      offset_(offset),
-      elements_(shape.elements()),
-      dtype_(dtype),
-      shape_(shape) {
+    : storage_(std::move(storage)), elements_(shape.elements()), dtype_(dtype), shape_(shape) {
   LOCKSTEP_CHECK(static_cast<bool>(storage_));
   LOCKSTEP_CHECK_GE(offset, 0);
   const std::int64_t end =
       multiply_sizes(add_sizes(offset, shape.extent()), static_cast<std::int64_t>(size_of(dtype)));
   LOCKSTEP_CHECK(end != kTooLarge);
   LOCKSTEP_CHECK_LE(static_cast<std::size_t>(end), storage_->bytes());
+  data_ = storage_->data() + offset * static_cast<std::int64_t>(size_of(dtype));
 }
 
 Tensor::Tensor(const Tensor& values, Ref<const RowNumbers> rows) : Tensor(values) {

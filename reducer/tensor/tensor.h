@@ -106,9 +106,7 @@ class Tensor {
   const Shape& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   std::int64_t elements() const { return elements_; }
-  std::byte* data() const {
-    return storage_->data() + offset_ * static_cast<std::int64_t>(size_of(dtype_));
-  }
+  std::byte* data() const { return data_; }
   const Ref<Storage>& storage() const { return storage_; }
   Device& device() const { return storage_->device(); }
 
@@ -127,7 +125,8 @@ class Tensor {
  private:
   Ref<Storage> storage_;
   Ref<const RowNumbers> rows_;
-  std::int64_t offset_ = 0;
+  std::byte* data_ =
+      nullptr;  // That of the first element, so that who reads it need not read storage_.
   std::int64_t elements_ = 0;
   DType dtype_ = DType::kFloat32;
   bool requires_grad_ = false;
