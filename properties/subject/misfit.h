@@ -37,7 +37,7 @@ bool lacks_ability(reference::MisfitKind kind);
 
 // Returns the membership with a group that can do less than it could, for the kinds of
 // lacks_ability(). The original groups stay as they are, whatever is called on the new one.
-Membership less_able(reference::MisfitKind kind, const Membership& membership);
+Membership less_able(reference::MisfitKind kind, std::uint32_t pick, const Membership& membership);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep
