@@ -449,6 +449,9 @@ class SimLane final : public properties::Lane {
     }
     observe(scheduler_.run(), observation);
     if (ends_at_once(c)) note_late_ends(observation);
+    if (c.program.options.transport == reference::Transport::kNccl &&
+        !faults::nccl_profile(nccl_version(c)).aborts_may_hang)
+      note_memory_in_use(observation);
     note_late_wait(observation);
   }
 
@@ -491,6 +494,20 @@ class SimLane final : public properties::Lane {
         rank.wrong_answer = fmt::format(
             "failed by itself in step {}, and the step ended only {} us after it had begun: {}",
             step.step, step.end_us - step.begin_us, step.status.to_string());
+      }
+    }
+  }
+
+  // Where an abort ends what is in flight, a group that has failed leaves no memory in use (F8).
+  static void note_memory_in_use(Observation& observation) {
+    for (properties::RankObservation& rank : observation.ranks) {
+      for (const properties::ObservedStep& step : rank.steps) {
+        if (step.status.ok() || !rank.wrong_answer.empty()) continue;
+        for (const std::string& line : step.status.failure().later)
+          if (line.find("must not be used again") != std::string::npos)
+            rank.wrong_answer =
+                fmt::format("the group that failed in step {} has not ended what was in flight: {}",
+                            step.step, step.status.to_string());
       }
     }
   }
