@@ -188,10 +188,10 @@ void add_replica(Kind kind, const Parameter& of, const reference::Parameter& rec
 }
 
 // A buffer of the list that has no value, or one with holes; or null.
-Ref<Buffer> make_no_buffer(std::uint32_t pick, Device& device) {
+Ref<Buffer> make_no_buffer(std::uint32_t variant, Device& device) {
   Shape holes = Shape::row_major({3});
   holes.strides[0] = 2;
-  switch (pick % 3) {
+  switch (variant % 3) {
     case 0:
       return {};
     case 1:
@@ -206,12 +206,12 @@ Ref<Buffer> make_no_buffer(std::uint32_t pick, Device& device) {
 
 // Adds a parameter or a buffer that other ranks do not have, or that is none; or such a buffer, and
 // a replica in which it has another dtype or size, or no value, or which has the same one.
-void add_tensor(Kind kind, std::uint32_t pick, ConstructionInputs& inputs) {
+void add_tensor(Kind kind, std::uint32_t variant, ConstructionInputs& inputs) {
   Device& device = inputs.parameters.front()->device();
   if (kind == Kind::kMoreParameters)
     inputs.parameters.push_back(
         make({"one_more", Shape::row_major({3}), DType::kFloat32, true, false}, device));
-  if (kind == Kind::kNullBuffer) inputs.options.buffers.push_back(make_no_buffer(pick, device));
+  if (kind == Kind::kNullBuffer) inputs.options.buffers.push_back(make_no_buffer(variant, device));
   if (kind != Kind::kMoreBuffers && kind != Kind::kReplicaBuffer) return;
   const auto make_buffer = [&](const char* name, DType dtype, std::int64_t size) {
     Result<Tensor> value = Tensor::empty(device, dtype, Shape::row_major({size}));
@@ -223,7 +223,7 @@ void add_tensor(Kind kind, std::uint32_t pick, ConstructionInputs& inputs) {
   Replica& replica = inputs.options.replicas.emplace_back();
   replica.parameters.resize(inputs.parameters.size());
   replica.buffers.resize(inputs.options.buffers.size());
-  switch (pick % 4) {
+  switch (variant % 5) {
     case 0:
       replica.buffers.back() = make_buffer("its_copy", DType::kFloat64, 3);
       break;
@@ -263,6 +263,10 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
   return infos;
 }
 
+std::uint32_t variant_of(const reference::Program& program) {
+  return program.misfit.pick + (program.key >> 4u) % 60;
+}
+
 void apply_misfit(const reference::Program& program, const reference::Program& share,
                   const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs) {
   const Kind kind = program.misfit.kind;
@@ -272,7 +276,7 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
   if (change_options(kind, infos, inputs.options)) return;
   if (kind == Kind::kSwapped) return swap_parameters(program, parameters, inputs);
   const std::optional<std::uint32_t> target = reference::changed_parameter(program);
-  if (!target) return add_tensor(kind, program.misfit.pick, inputs);
+  if (!target) return add_tensor(kind, variant_of(program), inputs);
   const auto listed =
       std::find(inputs.parameters.begin(), inputs.parameters.end(), parameters[*target]);
   LOCKSTEP_CHECK(listed != inputs.parameters.end());
@@ -304,11 +308,11 @@ bool lacks_ability(reference::MisfitKind kind) {
          kind == MisfitKind::kGroupVerify;
 }
 
-Membership less_able(Kind kind, std::uint32_t pick, const Membership& membership) {
+Membership less_able(Kind kind, std::uint32_t variant, const Membership& membership) {
   Membership out = membership;
-  if (out.backward_group && pick % 2 == 1) {
+  if (out.backward_group && variant % 2 == 1) {
     out.backward_group =
-        std::make_shared<OtherRanksGroup>(pick % 4 == 1, std::move(out.backward_group));
+        std::make_shared<OtherRanksGroup>(variant % 4 == 1, std::move(out.backward_group));
     return out;
   }
   std::shared_ptr<ProcessGroup>& group = out.backward_group ? out.backward_group : out.group;

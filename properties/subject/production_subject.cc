@@ -55,7 +55,7 @@ class ProductionSubject final : public TrainingSubject {
     const reference::MisfitKind kind = a.program.misfit.kind;
     Membership membership = a.memberships.front();
     if (a.does_not_fit && lacks_ability(kind))
-      membership = less_able(kind, a.program.misfit.pick, membership);
+      membership = less_able(kind, variant_of(a.program), membership);
     const bool is_reset = a.is_reset && !has_failed_to_begin();
     if (is_reset && (!a.does_not_fit || lacks_ability(kind)))
       return users_.front().parallel->reset(std::move(membership));
