@@ -198,6 +198,10 @@ constexpr ConnectCall connect_call(const Fault& fault) {
 }
 const char* name_of(ConnectCall call);  // "ncclGetUniqueId"
 
+// What the text of a call has that the plan makes fail, and the result of NCCL that it has then.
+constexpr const char* kCallErrorText = "the fault of the plan";
+constexpr const char* kCallErrorResult = "ncclInternalError";
+
 constexpr std::uint32_t kMaxDurationUs = 5'000'000;
 
 struct FaultPlan {

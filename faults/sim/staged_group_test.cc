@@ -142,6 +142,23 @@ TEST(StagedGroup, ReachesItsOwnGpuAndTheHostAndNoOther) {
   });
 }
 
+// A user ends the group for a cause that names no collective.
+TEST(StagedGroup, F2WhatAnEndedGroupRefusesIsNamed) {
+  Job job(1);
+  job.run([&](std::uint32_t rank, SimProcessGroup&) {
+    GpuRank on(job, rank);
+    const Tensor tensor = on.made(3);
+    on.set(tensor, 1);
+    on.group->abort(Status(Code::kAborted, "a user ends it"));
+    Work work;
+    const Status refused = on.group->start(on.on_gpu(tensor), work);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.failure().collective, "all_reduce");
+    EXPECT_EQ(refused.failure().sequence, 0);
+    EXPECT_THAT(refused.to_string(), HasSubstr("a user ends it"));
+  });
+}
+
 // A GPU that stops: its rank gives up in time, and the others learn of it from the group.
 TEST(StagedGroup, F1AGpuThatStopsEndsTheGroupOnAllRanksInTime) {
   in_many_schedules(2, [](Job& job, std::uint32_t rank) {

@@ -354,6 +354,14 @@ void PlanDrawer::draw_call_plan() {
   Fault& fault = add_call_error();
   const std::uint32_t calls = random_.percent(50) ? 6 : 24;
   fault.site = random_.below(calls * (bucket_count(program_) + 1));
+  // Where NCCL adds, a collective has one call for the headers, and one for the elements. The one
+  // behind those of the buckets has elements in the memory of the host, as a usage map.
+  const reference::Options& sums = program_.options;
+  const bool is_native = sums.order != reference::Order::kRankOrder && !sums.verify;
+  if (!is_native || random_.percent(40)) return;
+  const std::uint32_t buckets = bucket_count(program_);
+  const std::uint32_t collective = random_.percent(50) ? buckets : random_.below(buckets + 2);
+  fault.site = 2 * collective + 1;
 }
 
 // Adds a failing call, mostly in the place of all that was planned. Its site is left to the caller.

@@ -55,6 +55,18 @@ Failure report_of(properties::Random& chance, int rank, int size) {
   return report;
 }
 
+// Adds what only some reports have: what followed, and of an error of the rank's own the
+// parameters, which may be known where the bucket is not.
+void complete_report(properties::Random& chance, Failure& report) {
+  const bool has_later = draw(chance, 3) == 0;
+  const int place = draw(chance, 3);
+  if (has_later)
+    report.later.push_back("rank " + std::to_string(report.reported_by) + ": what followed");
+  if (!report.definite) return;
+  if (place != 0) report.parameters = {"p0"};
+  if (place == 2) report.bucket = 1;
+}
+
 Group group_of(properties::Random& chance) {
   Group group;
   group.size = 2 + draw(chance, 4);
@@ -248,8 +260,10 @@ std::string flaw_of(const Group& group, int own, const Failure& raised) {
   if (raised.code != cause.code) return "it has another code than its cause";
   if (raised.reported_by != own) return "it names another rank as the one that reports it";
   const Failure& place = cause.collective.empty() ? mine : cause;
+  const bool has_bucket = cause.bucket != kNone || !cause.parameters.empty();
+  const Failure& owner = has_bucket ? cause : place;  // of the bucket
   if (raised.collective != place.collective || raised.sequence != place.sequence ||
-      raised.bucket != place.bucket || raised.reducer_id != place.reducer_id)
+      raised.bucket != owner.bucket || raised.reducer_id != owner.reducer_id)
     return "it names another collective than that in which it arose";
   if (raised.pass != cause.pass) return "it names another pass than that of its cause";
   const bool is_blamed = !named.by && named.suspect != mine.suspect;
@@ -258,8 +272,14 @@ std::string flaw_of(const Group& group, int own, const Failure& raised) {
   if (!is_blamed && raised.detail != cause.detail) return "it has another text than its cause";
   const bool is_other =
       raised.rank != mine.rank || raised.code != mine.code || raised.detail != mine.detail;
-  if (is_other != says(raised.later, "rank " + std::to_string(own) + " saw: "))
+  const std::string saw = "rank " + std::to_string(own) + " saw: ";
+  if (is_other != says(raised.later, saw))
     return "it does not say rightly what the rank itself saw";
+  Failure itself = mine;
+  itself.later.clear();
+  if (is_other && std::find(raised.later.begin(), raised.later.end(), saw + itself.to_string()) ==
+                      raised.later.end())
+    return "it does not say alone what the rank itself saw, without what followed from that";
   const bool is_definite = cause.definite;
   for (const int rank : group.damaged)
     if (!is_definite &&
@@ -283,7 +303,9 @@ std::string describe(const Group& group) {
 std::string wrongly_settled(std::uint32_t key) {
   for (int i = 0; i < kGroups; ++i) {
     properties::Random chance(key, static_cast<std::uint64_t>(i), "board");
-    const Group group = group_of(chance);
+    Group group = group_of(chance);
+    properties::Random more(key, static_cast<std::uint64_t>(i), "board, more");
+    for (auto& each : group.reports) complete_report(more, each.second);
     const auto store = std::make_shared<HashStore>();
     for (const int rank : group.damaged)
       store->set("failure/" + std::to_string(rank), "nonsense").value();

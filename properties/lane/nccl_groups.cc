@@ -78,12 +78,38 @@ Status NcclGroups::start_one_more(const Last& last, const NcclOptions& options) 
   return is_told ? Status() : is_told.error();
 }
 
+// The rank has made a smaller group, and its old one must say so where it is asked for more.
+Status NcclGroups::start_in_the_old_one(ProcessGroup& old) {
+  std::byte one[sizeof(float)] = {};
+  Collective sum;
+  sum.count = 1;
+  sum.data = one;
+  Work work;
+  const Status status = old.start(sum, work);
+  if (status.ok()) {
+    (void)work.wait(platform::Deadline::never());
+    return Status(Code::kInternal, "a group that was made smaller takes another collective");
+  }
+  const Failure& failure = status.failure();
+  const bool is_right = failure.code == Code::kAborted && failure.rank == old.rank() &&
+                        failure.reported_by == old.rank() && failure.collective == "all_reduce" &&
+                        failure.sequence >= 0 &&
+                        failure.detail.find("makes a smaller group") != std::string::npos;
+  return is_right ? Status()
+                  : Status(Code::kInternal,
+                           "a group that was made smaller had to refuse another collective, to "
+                           "name it, and to say that rank " +
+                               std::to_string(old.rank()) +
+                               " has made a smaller group: " + status.to_string());
+}
+
 // Makes the group without the last rank, and sums in it.
 Status NcclGroups::make_smaller(const Last& last, const NcclOptions& options) {
   const int leaving = last.group->size() - 1;
   const std::vector<int> excluded(names_twice_ ? 2 : 1, leaving);
   const auto smaller = NcclProcessGroup::shrink(*last.group, excluded, last.place.store, options);
   if (!smaller) return smaller.error();
+  LOCKSTEP_RETURN_IF_ERROR(start_in_the_old_one(*last.group));
   const bool can_shrink = api_.comm_shrink != nullptr && !cannot_all_shrink_;
   if (((*smaller)->origin() == std::string_view("ncclCommShrink")) != can_shrink)
     return Status(Code::kInternal, std::string("a healthy group was made smaller by ") +

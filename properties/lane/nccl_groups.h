@@ -70,6 +70,7 @@ class NcclGroups {
     Place place;
   };
   static bool can_shrink(const Last& last, const Place& place);
+  static Status start_in_the_old_one(ProcessGroup& old);
   Status make_smaller(const Last& last, const NcclOptions& options);
   static Status start_one_more(const Last& last, const NcclOptions& options);
   static std::string key_of(const std::string& name, std::size_t rank) {

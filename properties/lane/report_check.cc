@@ -33,6 +33,19 @@ void ReportCheck::started(const Collective& collective, Work& work) {
   if (std::find(works_.begin(), works_.end(), &work) == works_.end()) works_.push_back(&work);
 }
 
+// A group says of each collective that has failed which one that is, or which one failed before it,
+// and on which rank it says so.
+std::string ReportCheck::flaw_of_end(const Status& end, int own) {
+  const Failure& failure = end.failure();
+  if (failure.collective.empty() || failure.sequence < 0)
+    return "a collective has ended with an error that names no collective with its number: " +
+           end.to_string();
+  if (failure.reported_by != own)
+    return "a collective of rank " + std::to_string(own) +
+           " has ended with an error that another rank reports, or nobody: " + end.to_string();
+  return {};
+}
+
 std::string ReportCheck::flaw(const Status& cause, int own) {
   std::vector<Work*> works;
   {
@@ -42,7 +55,11 @@ std::string ReportCheck::flaw(const Status& cause, int own) {
   }
   std::optional<platform::Duration> failed_at;
   for (Work* const work : works) {
-    if (!work->done() || work->wait(platform::Deadline::in({})).ok()) continue;
+    if (!work->done()) continue;
+    const Status status = work->wait(platform::Deadline::in({}));
+    if (status.ok()) continue;
+    if (judges_ends_)
+      if (const std::string flaw = flaw_of_end(status, own); !flaw.empty()) return flaw;
     failed_at = std::min(failed_at.value_or(work->completed_at()), work->completed_at());
   }
   if (!failed_at) return {};

@@ -21,8 +21,10 @@ inline namespace LOCKSTEP_NS {
 
 class ReportCheck {
  public:
-  // Without `judges_times` a store may take its time.
-  explicit ReportCheck(bool judges_times) : judges_times_(judges_times) {}
+  // Without `judges_times` a store may take its time. Without `judges_ends` collectives may end
+  // with errors that name nothing, as those of the simulator's own group do.
+  ReportCheck(bool judges_times, bool judges_ends)
+      : judges_times_(judges_times), judges_ends_(judges_ends) {}
   // A step begins. It ends with end_step(), before a reducer is constructed, reset or destroyed.
   void begin_step();
   void end_step();
@@ -36,12 +38,15 @@ class ReportCheck {
   std::string flaw(const Status& cause, int own);
 
  private:
+  static std::string flaw_of_end(const Status& end, int own);
+
   struct Report {
     platform::Duration begun{};
     std::string text;
   };
 
   const bool judges_times_;
+  const bool judges_ends_;
   // It is not the platform's mutex, so that no schedule changes with it. No fiber switches while it
   // is held.
   std::mutex mutex_;

@@ -19,8 +19,10 @@
 #include "properties/lane/board_check.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
+#include "properties/lane/refusal_check.h"
 #include "properties/lane/report_check.h"
 #include "properties/lane/roster_check.h"
+#include "properties/lane/rows_check.h"
 #include "properties/lane/wrong_calls.h"
 #include "properties/observe/coordinator.h"
 #include "properties/observe/training.h"
@@ -74,6 +76,18 @@ simulated::Latency latency_of(std::uint32_t key) {
 // All of them must then give up, and the next group is made anew.
 bool is_shrink_faulty(const Case& c) {
   return !c.faults.faults.empty() && (c.program.key >> 12 & 3) == 0;
+}
+
+// In some a communicator cannot be revoked on one rank, or not to the end. The rank must then abort
+// it, and the next group is made anew.
+std::optional<simulated::SimNcclFault> fault_of_revoke(const Case& c) {
+  using Kind = simulated::SimNcclFault::Kind;
+  if (c.faults.faults.empty() || (c.program.key >> 19 & 3) != 0) return std::nullopt;
+  simulated::SimNcclFault fault;
+  fault.kind = (c.program.key >> 21 & 1) == 0 ? Kind::kResult : Kind::kAsyncError;
+  fault.process = static_cast<int>((c.program.key >> 22) % c.program.world);
+  fault.function = "ncclCommRevoke";
+  return fault;
 }
 
 // The state that the ranks of one run share. After a deadlock its fibers are abandoned with
@@ -207,7 +221,8 @@ class SimEnvironment final : public RankEnvironment {
     const std::uint32_t group = reference::group_of(program, rank_);
     const std::vector<std::uint32_t> members = members_of(program, roster, rank_);
     Memberships memberships;
-    const auto check = report_check_ = std::make_shared<ReportCheck>(keeps_records());
+    const auto check = report_check_ =
+        std::make_shared<ReportCheck>(keeps_records(), gpu_ != nullptr);
     for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r) {
       if (r > 0 && !options.group_each) {
         memberships.push_back(memberships.front());
@@ -221,11 +236,11 @@ class SimEnvironment final : public RankEnvironment {
       Membership membership;
       auto first = join(0);
       if (!first) return failed(first.error());
-      membership.group = std::move(*first);
+      membership.group = with_named_refusals(std::move(*first));
       if (options.launch == reference::Launch::kAfterBackward && options.own_group) {
         auto second = join(1);
         if (!second) return failed(second.error());
-        membership.backward_group = std::move(*second);
+        membership.backward_group = with_named_refusals(std::move(*second));
       }
       const auto own = std::find(members.begin(), members.end(), rank_) - members.begin();
       membership.store = std::make_shared<OwnKeysStore>(store, prefix_of(roster, group, r), own,
@@ -238,6 +253,7 @@ class SimEnvironment final : public RankEnvironment {
       memberships.push_back(std::move(membership));
     }
     if (asks_the_board() && wrong_answer_.empty()) wrong_answer_ = wrongly_settled(program.key);
+    if (asks_about_rows() && wrong_answer_.empty()) wrong_answer_ = wrongly_added(program.key);
     return memberships;
   }
 
@@ -329,9 +345,17 @@ class SimEnvironment final : public RankEnvironment {
                                        const std::shared_ptr<ReportCheck>& check) {
     return std::make_shared<ReportingGroup>(std::move(group), check, wrong_answer_);
   }
+  // The simulator's own group is none of the reducer's.
+  std::shared_ptr<ProcessGroup> with_named_refusals(std::shared_ptr<ProcessGroup> group) {
+    if (!gpu_) return group;
+    return std::make_shared<NamedRefusals>(std::move(group), wrong_answer_);
+  }
 
   // The first rank of one program in 16 asks whom ranks blame by reports that chance makes (F2).
   bool asks_the_board() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 1; }
+
+  // ... and of another one what it makes of rows that peers send (F3).
+  bool asks_about_rows() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 2; }
 
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
   bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
@@ -425,6 +449,9 @@ class SimLane final : public properties::Lane {
     }
     observe(scheduler_.run(), observation);
     if (ends_at_once(c)) note_late_ends(observation);
+    if (c.program.options.transport == reference::Transport::kNccl &&
+        !faults::nccl_profile(nccl_version(c)).aborts_may_hang)
+      note_memory_in_use(observation);
     note_late_wait(observation);
   }
 
@@ -467,6 +494,20 @@ class SimLane final : public properties::Lane {
         rank.wrong_answer = fmt::format(
             "failed by itself in step {}, and the step ended only {} us after it had begun: {}",
             step.step, step.end_us - step.begin_us, step.status.to_string());
+      }
+    }
+  }
+
+  // Where an abort ends what is in flight, a group that has failed leaves no memory in use (F8).
+  static void note_memory_in_use(Observation& observation) {
+    for (properties::RankObservation& rank : observation.ranks) {
+      for (const properties::ObservedStep& step : rank.steps) {
+        if (step.status.ok() || !rank.wrong_answer.empty()) continue;
+        for (const std::string& line : step.status.failure().later)
+          if (line.find("must not be used again") != std::string::npos)
+            rank.wrong_answer =
+                fmt::format("the group that failed in step {} has not ended what was in flight: {}",
+                            step.step, step.status.to_string());
       }
     }
   }
@@ -519,6 +560,7 @@ class SimLane final : public properties::Lane {
         fault.function = "ncclCommShrink";
         options.faults.push_back(fault);
       }
+      if (const auto fault = fault_of_revoke(c)) options.faults.push_back(*fault);
       world_->aborts_may_hang = faults::nccl_profile(options.version).aborts_may_hang;
       world_->nccl.emplace(world_->network, options);
     }
@@ -575,7 +617,7 @@ class SimLane final : public properties::Lane {
       for (const std::string& misuse : world_->nccl->misuses())
         observation.races.push_back("NCCL: " + misuse);
       observation.leaked_communicators = world_->nccl->open_communicators();
-      observation.refused_shrinks = world_->nccl->refused_calls();
+      observation.refused_shrinks = world_->nccl->refused_shrinks();
     }
     world_->nccl.reset();
     for (auto& devices : world_->devices) {

@@ -29,14 +29,23 @@ class AttemptOracle {
     if (failure.reported_by != number_of(rank, members) &&
         !(may_be_nobody && failure.reported_by == kNone))
       return fmt::format("names rank {} as the one that reports it", failure.reported_by);
-    const std::optional<std::uint32_t> culprit = culprit_of(attempt);
-    if (!culprit) return "";
-    const int number = number_of(*culprit, members);
-    if (failure.rank == number || failure.suspect == number) return "";
-    return fmt::format("does not name rank {}", number);
+    const std::optional<faults::Fault> fault = cause_of(attempt);
+    if (!fault) return "";
+    const int number = number_of(fault->rank, members);
+    if (failure.rank != number && failure.suspect != number)
+      return fmt::format("does not name rank {}", number);
+    return fault->rank == rank ? judge_own(*fault, failure) : "";
   }
 
  private:
+  // What the rank raises whose call failed, or that was refused memory.
+  std::string judge_own(const faults::Fault& fault, const Failure& failure) const {
+    if (fault.kind == faults::Kind::kMemoryRefused)
+      return failure.code == Code::kOutOfMemory ? "" : "does not say that memory was refused";
+    if (failure.code != Code::kTransport) return "is not that of a call that failed";
+    return has_words_of_call(case_, failure) ? "" : "does not say which call failed, and how";
+  }
+
   std::vector<std::uint32_t> members_of(std::uint32_t rank, std::uint32_t generation) const {
     std::vector<std::uint32_t> members;
     for (std::uint32_t each = 0; generation == 0 && each < case_.program.world; ++each)
@@ -67,24 +76,24 @@ class AttemptOracle {
     return false;
   }
 
-  // The rank with the one call that failed while the ranks connected, or that was refused memory,
-  // if nothing else can have ended the attempt: the other faults came before it. Of several groups,
+  // The one call that failed while the ranks connected, or the one refusal of memory, if nothing
+  // else can have ended the attempt: the other faults came before it. Of several groups,
   // those that were made before do not learn why the next one was not.
-  std::optional<std::uint32_t> culprit_of(const FailedCall& attempt) const {
+  std::optional<faults::Fault> cause_of(const FailedCall& attempt) const {
     const reference::Program& program = case_.program;
     if (reference::reducer_count(program) > 1 || program.options.own_group) return std::nullopt;
     if (!broken_stores(case_, observation_).empty()) return std::nullopt;
     if (has_own_error(attempt.generation)) return std::nullopt;
-    std::optional<std::uint32_t> culprit;
+    std::optional<faults::Fault> cause;
     for (const faults::Fault& fault : fatal_) {
       if (fault.step < attempt.step) continue;
       const bool is_named =
           fault.kind == faults::Kind::kConnectError || fault.kind == faults::Kind::kMemoryRefused;
-      const bool is_it = is_named && fault.in_reset && fault.step == attempt.step && !culprit;
+      const bool is_it = is_named && fault.in_reset && fault.step == attempt.step && !cause;
       if (!is_it) return std::nullopt;
-      culprit = fault.rank;
+      cause = fault;
     }
-    return culprit;
+    return cause;
   }
 
   const Case& case_;

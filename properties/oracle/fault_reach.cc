@@ -34,6 +34,14 @@ std::vector<faults::Fault> broken_stores(const Case& c, const Observation& obser
   });
 }
 
+bool has_words_of_call(const Case& c, const Failure& failure) {
+  const auto says = [&](const char* words) {
+    return failure.detail.find(words) != std::string::npos;
+  };
+  const bool is_nccl = c.program.options.transport == reference::Transport::kNccl;
+  return says(faults::kCallErrorText) && (!is_nccl || says(faults::kCallErrorResult));
+}
+
 std::uint32_t receiver_of(const faults::Fault& fault, const Case& c) {
   const std::uint32_t world = c.program.world;
   const std::uint32_t sender = fault.rank % world;

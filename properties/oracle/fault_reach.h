@@ -20,6 +20,10 @@ std::vector<faults::Fault> fatal_faults(const Case& c, const Observation& observ
 // fired. Alone they end no step. They are as in fatal_faults().
 std::vector<faults::Fault> broken_stores(const Case& c, const Observation& observation);
 
+// Whether the text of the error of a call that the plan made fail has the words of that call: what
+// the device said, or NCCL's last error and the name of its result.
+bool has_words_of_call(const Case& c, const Failure& failure);
+
 // Returns the receiver of what a payload fault changes.
 std::uint32_t receiver_of(const faults::Fault& fault, const Case& c);
 

@@ -397,6 +397,28 @@ TEST_F(JudgeTest, F2OfOneFaultOfAnyKindNobodyElseIsSuspected) {
   EXPECT_EQ(verdict().unspecified.of(Unspecified::kCycle), verdict().unspecified.errors);
 }
 
+// The ranks are on GPUs, and a call of one of them fails.
+TEST_F(JudgeTest, F2TheErrorOfACallThatFailedHasItsWords) {
+  for (const auto transport : {reference::Transport::kNccl, reference::Transport::kStaged}) {
+    case_.program.options.transport = transport;
+    case_.faults.faults = {{faults::Kind::kCallError, 1, 0, 0, 0}};
+    observe();
+    ASSERT_EQ(observation_.fired.counts[static_cast<std::size_t>(faults::Kind::kCallError)], 1u);
+    for (const std::size_t rank : {0u, 1u}) {
+      ASSERT_FALSE(step(rank, 0).status.ok());
+      Failure& failure = step(rank, 0).status.failure();
+      ASSERT_EQ(failure.rank, 1) << failure.to_string();
+      EXPECT_TRUE(verdict().ok()) << verdict().message;
+      const std::string right = failure.detail;
+      failure.detail = "something went wrong";
+      expect(Failing::kWrongError, "text");
+      EXPECT_NE(verdict().message.find("does not say which call failed, and how"),
+                std::string::npos);
+      failure.detail = right;
+    }
+  }
+}
+
 // A fault fired in the first step and nothing fails afterwards, so that no reset may fail (F4).
 TEST_F(JudgeTest, F4AFailedResetIsExcusedOnlyByAPeerThatFailsInTheSameGroup) {
   case_.program.steps.push_back(case_.program.steps[0]);

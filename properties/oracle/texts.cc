@@ -47,6 +47,8 @@ class TextOracle {
     const bool is_inferred = !failure.definite && failure.suspect != kNone;
     if (is_inferred && observation_.closes_silently && failure.rank != failure.suspect)
       return fmt::format("names rank {}, and suspects rank {}", failure.rank, failure.suspect);
+    if (is_of_failed_call(rank, step.step, failure) && !has_words_of_call(case_, failure))
+      return "does not say which call failed, and how";
     switch (failure.code) {
       case Code::kSecondBackward:
         return judge_second_backward(rank, step);
@@ -68,6 +70,17 @@ class TextOracle {
   }
 
  private:
+  // Returns whether the only fault is a call that failed on the rank that the error names. The
+  // error of that rank is the first cause, and its text is that of all ranks.
+  bool is_of_failed_call(std::size_t rank, std::uint32_t step, const Failure& failure) const {
+    if (fatal_.size() != 1 || fatal_[0].kind != faults::Kind::kCallError) return false;
+    if (failure.code != Code::kTransport || reference::reducer_count(case_.program) > 1)
+      return false;
+    return reference::are_peers(case_.program, rank, fatal_[0].rank) &&
+           failure.rank == reference::rank_in_group(case_.program, observation_.recoveries, step,
+                                                    fatal_[0].rank);
+  }
+
   // The text must say whether the pass was reduced before, or given up.
   std::string judge_second_backward(std::size_t rank, const ObservedStep& step) const {
     const auto& expected = expectation_.steps[step.step].ranks[rank];

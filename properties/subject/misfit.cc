@@ -37,6 +37,19 @@ class LessAbleGroup final : public ForwardingGroup {
   const Kind kind_;
 };
 
+// A group that has a rank more than the one it stands for, or in which this rank is another one.
+class OtherRanksGroup final : public ForwardingGroup {
+ public:
+  OtherRanksGroup(bool is_larger, std::shared_ptr<ProcessGroup> inner)
+      : ForwardingGroup(std::move(inner)), is_larger_(is_larger) {}
+  int rank() const override { return ForwardingGroup::rank() + (is_larger_ ? 0 : 1); }
+  int size() const override { return ForwardingGroup::size() + (is_larger_ ? 1 : 0); }
+  void abort(const Status&) override {}
+
+ private:
+  const bool is_larger_;
+};
+
 // What of a parameter may differ.
 struct Form {
   std::string name;
@@ -174,14 +187,31 @@ void add_replica(Kind kind, const Parameter& of, const reference::Parameter& rec
       changed(kind == Kind::kReplicaSizes ? Kind::kSizes : Kind::kName, of, record);
 }
 
-// Adds a parameter or a buffer that other ranks do not have, or that is null; or such a buffer, and
-// a replica in which it has another dtype or size.
-void add_tensor(Kind kind, std::uint32_t pick, ConstructionInputs& inputs) {
+// A buffer of the list that has no value, or one with holes; or null.
+Ref<Buffer> make_no_buffer(std::uint32_t variant, Device& device) {
+  Shape holes = Shape::row_major({3});
+  holes.strides[0] = 2;
+  switch (variant % 3) {
+    case 0:
+      return {};
+    case 1:
+      return make_ref<Buffer>("without_value", Tensor());
+    default: {
+      Result<Tensor> value = Tensor::empty(device, DType::kFloat32, holes);
+      LOCKSTEP_CHECK(value.has_value());
+      return make_ref<Buffer>("with_holes", std::move(*value));
+    }
+  }
+}
+
+// Adds a parameter or a buffer that other ranks do not have, or that is none; or such a buffer, and
+// a replica in which it has another dtype or size, or no value, or which has the same one.
+void add_tensor(Kind kind, std::uint32_t variant, ConstructionInputs& inputs) {
   Device& device = inputs.parameters.front()->device();
   if (kind == Kind::kMoreParameters)
     inputs.parameters.push_back(
         make({"one_more", Shape::row_major({3}), DType::kFloat32, true, false}, device));
-  if (kind == Kind::kNullBuffer) inputs.options.buffers.emplace_back();
+  if (kind == Kind::kNullBuffer) inputs.options.buffers.push_back(make_no_buffer(variant, device));
   if (kind != Kind::kMoreBuffers && kind != Kind::kReplicaBuffer) return;
   const auto make_buffer = [&](const char* name, DType dtype, std::int64_t size) {
     Result<Tensor> value = Tensor::empty(device, dtype, Shape::row_major({size}));
@@ -193,8 +223,19 @@ void add_tensor(Kind kind, std::uint32_t pick, ConstructionInputs& inputs) {
   Replica& replica = inputs.options.replicas.emplace_back();
   replica.parameters.resize(inputs.parameters.size());
   replica.buffers.resize(inputs.options.buffers.size());
-  replica.buffers.back() = pick % 2 == 0 ? make_buffer("its_copy", DType::kFloat64, 3)
-                                         : make_buffer("its_copy", DType::kFloat32, 4);
+  switch (variant % 5) {
+    case 0:
+      replica.buffers.back() = make_buffer("its_copy", DType::kFloat64, 3);
+      break;
+    case 1:
+      replica.buffers.back() = make_buffer("its_copy", DType::kFloat32, 4);
+      break;
+    case 2:
+      replica.buffers.back() = make_ref<Buffer>("its_copy", Tensor());
+      break;
+    default:
+      replica.buffers.back() = inputs.options.buffers.back();
+  }
 }
 
 void swap_parameters(const reference::Program& program,
@@ -222,6 +263,10 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
   return infos;
 }
 
+std::uint32_t variant_of(const reference::Program& program) {
+  return program.misfit.pick + (program.key >> 4u) % 60;
+}
+
 void apply_misfit(const reference::Program& program, const reference::Program& share,
                   const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs) {
   const Kind kind = program.misfit.kind;
@@ -231,7 +276,7 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
   if (change_options(kind, infos, inputs.options)) return;
   if (kind == Kind::kSwapped) return swap_parameters(program, parameters, inputs);
   const std::optional<std::uint32_t> target = reference::changed_parameter(program);
-  if (!target) return add_tensor(kind, program.misfit.pick, inputs);
+  if (!target) return add_tensor(kind, variant_of(program), inputs);
   const auto listed =
       std::find(inputs.parameters.begin(), inputs.parameters.end(), parameters[*target]);
   LOCKSTEP_CHECK(listed != inputs.parameters.end());
@@ -263,8 +308,13 @@ bool lacks_ability(reference::MisfitKind kind) {
          kind == MisfitKind::kGroupVerify;
 }
 
-Membership less_able(Kind kind, const Membership& membership) {
+Membership less_able(Kind kind, std::uint32_t variant, const Membership& membership) {
   Membership out = membership;
+  if (out.backward_group && variant % 2 == 1) {
+    out.backward_group =
+        std::make_shared<OtherRanksGroup>(variant % 4 == 1, std::move(out.backward_group));
+    return out;
+  }
   std::shared_ptr<ProcessGroup>& group = out.backward_group ? out.backward_group : out.group;
   group = std::make_shared<LessAbleGroup>(kind, group);
   return out;

@@ -31,13 +31,17 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
 void apply_misfit(const reference::Program& program, const reference::Program& share,
                   const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs);
 
+// Returns a number that says in which of several ways the rank does not fit.
+std::uint32_t variant_of(const reference::Program& program);
+
 // Whether the rank's group can do less than it has to. Such a rank resets, like the others, and is
 // not constructed anew beside their reset.
 bool lacks_ability(reference::MisfitKind kind);
 
 // Returns the membership with a group that can do less than it could, for the kinds of
 // lacks_ability(). The original groups stay as they are, whatever is called on the new one.
-Membership less_able(reference::MisfitKind kind, const Membership& membership);
+Membership less_able(reference::MisfitKind kind, std::uint32_t variant,
+                     const Membership& membership);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

@@ -54,7 +54,8 @@ class ProductionSubject final : public TrainingSubject {
   Status attempt(const MisfitAttempt& a) override {
     const reference::MisfitKind kind = a.program.misfit.kind;
     Membership membership = a.memberships.front();
-    if (a.does_not_fit && lacks_ability(kind)) membership = less_able(kind, membership);
+    if (a.does_not_fit && lacks_ability(kind))
+      membership = less_able(kind, variant_of(a.program), membership);
     const bool is_reset = a.is_reset && !has_failed_to_begin();
     if (is_reset && (!a.does_not_fit || lacks_ability(kind)))
       return users_.front().parallel->reset(std::move(membership));

@@ -49,7 +49,11 @@ Status StagedGroup::start(const Collective& collective, Work& work) try {
   std::unique_ptr<Entry> entry;
   {
     platform::MutexLock lock(mutex_);
-    if (!cause_.ok()) return cause_;
+    if (!cause_.ok()) {
+      Status refusal = cause_;
+      note_collective(refusal.failure(), collective, next_sequence_);
+      return refusal;
+    }
     if (!spare_.empty()) {
       entry = std::move(spare_.front());
       spare_.pop_front();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "faults/plan.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "reducer/base/check.h"
 
@@ -213,8 +214,9 @@ Status SimDevice::synchronize(const Event& event, Deadline deadline) {
   if (event.device == nullptr) return {};
   LOCKSTEP_CHECK(event.device == this);
   if (options_.fails_call && options_.fails_call())
-    return Status(Code::kTransport, "simulated device " + std::to_string(options_.index) +
-                                        ": a call to wait for an event fails");
+    return Status(Code::kTransport,
+                  "simulated device " + std::to_string(options_.index) +
+                      ": a call to wait for an event fails: " + faults::kCallErrorText);
   MutexLock lock(mutex_);
   const Line& line = lines_[event.handle >> kPointBits];
   const std::uint64_t point = event.handle & kPointMask;

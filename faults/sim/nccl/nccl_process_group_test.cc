@@ -691,6 +691,26 @@ TEST(NcclGroupInSimulator, F4AShrinkThatFailsOnOneRankFailsOnAllAndTheNextGroupI
   });
 }
 
+// Without a group the sends would wait for their receivers, and NCCL keeps the last error alone.
+TEST(NcclGroupInSimulator, F2WhereCallsCannotBeGroupedTheErrorSaysSo) {
+  for (const char* const function : {"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"}) {
+    Circumstances setup;
+    setup.run = [&](NcclRun& run) {
+      run.options.faults = {
+          {SimNcclFault::Kind::kResult, 0, function, 1, NcclResult::kInternalError}};
+    };
+    in_many_schedules(setup, [&](Member& m) {
+      const Status status = m.sum([](Collective& sum) { sum.reduction = Reduction::kRankOrdered; });
+      ASSERT_FALSE(status.ok());
+      if (m.on.rank() != 0) return m.on.meet();
+      EXPECT_EQ(status.code(), Code::kTransport);
+      EXPECT_THAT(status.to_string(),
+                  HasSubstr("NCCL's last error: " + std::string(function) + ": "));
+      m.on.meet();
+    });
+  }
+}
+
 // The launch is on its way to the stream when its time is over.
 TEST(NcclGroupInSimulator, F4WhatIsInProgressIsNotRevoked) {
   Circumstances setup;

@@ -111,12 +111,14 @@ NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimN
   const std::uint64_t moving = moves_data ? ++counted.calls[""] : 0;
   const bool is_of_collectives = moves_data || is_about_collectives(function);
   if (is_of_collectives && here < network_.injector().world() && network_.injector().on_call(here))
-    return refuse(NcclResult::kInternalError, std::string(function) + ": the fault of the plan");
+    return refuse(NcclResult::kInternalError,
+                  std::string(function) + ": " + faults::kCallErrorText);
   for (std::uint32_t i = 0; i < faults::kConnectCalls && !is_of_collectives; ++i) {
     const auto call = static_cast<faults::ConnectCall>(i);
     if (std::string_view(function) != faults::name_of(call)) continue;
     if (here < network_.injector().world() && network_.injector().on_connect_call(here, call))
-      return refuse(NcclResult::kInternalError, std::string(function) + ": the fault of the plan");
+      return refuse(NcclResult::kInternalError,
+                    std::string(function) + ": " + faults::kCallErrorText);
   }
   for (const SimNcclFault& one : options_.faults) {
     if (one.process != kNone && static_cast<std::uint32_t>(one.process) != here) continue;
@@ -124,8 +126,8 @@ NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimN
                                             : one.function == function && one.number == number;
     if (!fires) continue;
     if (one.kind == SimNcclFault::Kind::kResult) {
-      ++refused_calls_;
-      return refuse(one.result, std::string(function) + ": the fault of the plan");
+      if (one.function == "ncclCommShrink") ++refused_shrinks_;
+      return refuse(one.result, std::string(function) + ": " + faults::kCallErrorText);
     }
     if (fault != nullptr) *fault = &one;
   }

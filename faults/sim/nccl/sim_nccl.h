@@ -115,8 +115,9 @@ class SimNccl {
   // Whether an abort of that process hung (faults::NcclProfile::aborts_may_hang). What it was to
   // end is left to the process.
   bool has_hung_abort(std::uint32_t process) const;
-  // Counts the calls that returned the result of a planned fault (SimNcclFault::Kind::kResult).
-  std::uint64_t refused_calls() const { return refused_calls_; }
+  // Counts the calls of ncclCommShrink that returned the result of a planned fault
+  // (SimNcclFault::Kind::kResult).
+  std::uint64_t refused_shrinks() const { return refused_shrinks_; }
 
  private:
   struct CliqueState;
@@ -218,7 +219,7 @@ class SimNccl {
   std::map<std::uint32_t, Process> processes_;
   std::map<simulation::FiberId, Group> groups_;
   std::vector<std::string> misuses_;
-  std::uint64_t refused_calls_ = 0;
+  std::uint64_t refused_shrinks_ = 0;
   std::uint64_t next_id_ = 1;
   std::int64_t next_generation_;
 };

@@ -37,22 +37,31 @@ std::size_t bytes_of(const Collective& collective) {
   return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
 }
 
-// Grouped calls: NCCL submits the calls between begin and end as one; the first error is kept.
+// Grouped calls: NCCL submits the calls between begin and end as one. After the first error it
+// makes no further call but that which ends the group, if the group has begun: NCCL keeps the text
+// of the last error alone, and without a group a send would wait for its receiver.
 class Group {
  public:
-  explicit Group(const NcclApi& api) : api_(api) { note(api_.group_start()); }
-  void note(NcclResult result) {
-    const bool is_fine = result == NcclResult::kSuccess || result == NcclResult::kInProgress;
-    if (result_ == NcclResult::kSuccess && !is_fine) result_ = result;
+  explicit Group(const NcclApi& api) : api_(api), result_(api_.group_start()) {
+    has_begun_ = is_fine();
+  }
+  template <class Call>
+  void add(Call call) {
+    if (is_fine()) result_ = call();
   }
   NcclResult end() {
-    const NcclResult result = api_.group_end();
-    return result_ == NcclResult::kSuccess ? result : result_;
+    const NcclResult result = has_begun_ ? api_.group_end() : result_;
+    return is_fine() ? result : result_;
   }
 
  private:
+  bool is_fine() const {
+    return result_ == NcclResult::kSuccess || result_ == NcclResult::kInProgress;
+  }
+
   const NcclApi& api_;
-  NcclResult result_ = NcclResult::kSuccess;
+  NcclResult result_;
+  bool has_begun_ = false;
 };
 
 }  // namespace
@@ -134,11 +143,15 @@ Status NcclPayload::sum_in_order(const Collective& collective) {
     for (int peer = 0; peer < size_; ++peer) {
       const auto r = static_cast<std::size_t>(peer);
       if (share_of(r) > 0)
-        group.note(api.send(data + begin_of(r) * width, share_of(r) * width, NcclDataType::kUint8,
-                            peer, comm, native()));
+        group.add([&] {
+          return api.send(data + begin_of(r) * width, share_of(r) * width, NcclDataType::kUint8,
+                          peer, comm, native());
+        });
       if (own > 0)
-        group.note(api.receive(shards + r * own * width, own * width, NcclDataType::kUint8, peer,
-                               comm, native()));
+        group.add([&] {
+          return api.receive(shards + r * own * width, own * width, NcclDataType::kUint8, peer,
+                             comm, native());
+        });
     }
     return group.end();
   }));
@@ -160,10 +173,13 @@ Status NcclPayload::sum_in_order(const Collective& collective) {
     for (int peer = 0; peer < size_; ++peer) {
       const auto r = static_cast<std::size_t>(peer);
       if (own > 0)
-        group.note(api.send(sum, own * width, NcclDataType::kUint8, peer, comm, native()));
+        group.add(
+            [&] { return api.send(sum, own * width, NcclDataType::kUint8, peer, comm, native()); });
       if (share_of(r) > 0)
-        group.note(api.receive(data + begin_of(r) * width, share_of(r) * width,
-                               NcclDataType::kUint8, peer, comm, native()));
+        group.add([&] {
+          return api.receive(data + begin_of(r) * width, share_of(r) * width, NcclDataType::kUint8,
+                             peer, comm, native());
+        });
     }
     return group.end();
   });
@@ -216,8 +232,12 @@ Status NcclPayload::submit_frames(const PinnedMemory& out, const PinnedMemory& i
     for (int peer = 0; peer < size_; ++peer) {
       if (peer == rank_) continue;
       const std::size_t at = static_cast<std::size_t>(peer) * frame_bytes;
-      group.note(api.send(going + at, frame_bytes, NcclDataType::kUint8, peer, comm, native()));
-      group.note(api.receive(coming + at, frame_bytes, NcclDataType::kUint8, peer, comm, native()));
+      group.add([&] {
+        return api.send(going + at, frame_bytes, NcclDataType::kUint8, peer, comm, native());
+      });
+      group.add([&] {
+        return api.receive(coming + at, frame_bytes, NcclDataType::kUint8, peer, comm, native());
+      });
     }
     return group.end();
   }));
