@@ -102,7 +102,9 @@ script mine.py 'import lockstep' 'from examples.all_reduce import AllReduced' 'd
 expect 0 " 4 ok, 0 ok with faults, 0 failing" "$python" mine.py
 sed 's/cases=4/seconds=1000/' mine.py >endless.py
 script interrupts.py 'import signal, subprocess, sys' \
-  'session = subprocess.Popen([sys.executable, "endless.py"], stdout=subprocess.PIPE, text=True)' \
+  '# What a shell runs in the background ignores Ctrl-C.' \
+  'heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)' \
+  'session = subprocess.Popen([sys.executable, "endless.py"], stdout=subprocess.PIPE, text=True, preexec_fn=heed)' \
   'session.stdout.readline()' 'session.send_signal(signal.SIGINT)' 'said = session.communicate()[0]' \
   'print("a summary:", " 0 failing" in said, "signal:", -session.returncode)'
 expect 0 "a summary: True signal: 2" "$python" interrupts.py
