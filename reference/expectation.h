@@ -99,6 +99,9 @@ struct ExpectedStep {
   bool is_modelled = true;
   // False: a part of the collectives was launched, by which ranks is not said.
   bool knows_collectives = true;
+  // Some rank has begun a pass and not ended it (PyTorch's alone), so that what its group is asked
+  // for next may meet the collectives of that pass on a peer.
+  bool leaves_pass_unfinished = false;
   std::uint32_t layout = 0;  // of its buckets: 0, or 1 + the index into Expectation::rebuilt
 };
 

@@ -180,13 +180,18 @@ Json options_of(const reference::Options& options) {
           {"bucket_cap_mb", static_cast<double>(options.bucket_bytes) / kBytesPerMiB}};
 }
 
-// The steps after which all ranks recover, and the number of those that can be told.
+// The steps after which all ranks recover, the number of those that can be told, and whether all
+// collectives have ended after them.
 Json plan_of(const reference::Expectation& expectation) {
   Json recovers_after = Json::array();
+  bool all_ended = true;
   std::size_t end = 0;
-  for (; end < expectation.steps.size() && expectation.steps[end].is_modelled; ++end)
-    if (expectation.steps[end].any_error) recovers_after.push_back(end);
-  return {{"recovers_after", std::move(recovers_after)}, {"end", end}};
+  for (; end < expectation.steps.size() && expectation.steps[end].is_modelled; ++end) {
+    const reference::ExpectedStep& step = expectation.steps[end];
+    if (step.any_error) recovers_after.push_back(end);
+    all_ended = step.any_error || (all_ended && !step.leaves_pass_unfinished);
+  }
+  return {{"recovers_after", std::move(recovers_after)}, {"end", end}, {"all_ended", all_ended}};
 }
 
 Status status_from(const Json& json) {

@@ -58,7 +58,8 @@ TEST(PythonJob, HasTheProgramOfTheRankWithItsConstants) {
   const json& constant = one.at("steps")[0].at("constants").at("c0");
   EXPECT_EQ(constant.size(), 2u);
   EXPECT_NE(constant, other.at("steps")[0].at("constants").at("c0"));
-  EXPECT_EQ(one.at("plan"), json({{"recovers_after", json::array()}, {"end", 2}}));
+  EXPECT_EQ(one.at("plan"),
+            json({{"recovers_after", json::array()}, {"end", 2}, {"all_ended", true}}));
 }
 
 TEST(PythonJob, SaysAfterWhichStepsAllRanksRecover) {
@@ -66,6 +67,20 @@ TEST(PythonJob, SaysAfterWhichStepsAllRanksRecover) {
   c.program.parameters[1].shared_with = 0;  // p1 is used by nobody: the first pass is incomplete
   normalize(c);
   EXPECT_EQ(job_of(c, 0).at("plan").at("recovers_after"), json({0}));
+}
+
+TEST(PythonJob, SaysWhetherAllCollectivesHaveEndedWhenTheProgramHas) {
+  const Case c = small_case();
+  RankRequest request;
+  request.directory = "folder";
+  auto expectation = reference::run(c.program, reference::Contract::lockstep());
+  const auto all_ended = [&] {
+    return json::parse(python_job(c, expectation, request, "group")).at("plan").at("all_ended");
+  };
+  expectation.steps[0].leaves_pass_unfinished = true;
+  EXPECT_EQ(all_ended(), json(false));
+  expectation.steps[1].any_error = true;  // The ranks go on in a new group.
+  EXPECT_EQ(all_ended(), json(true));
 }
 
 TEST(PythonJob, AReportIsReadWithItsBits) {

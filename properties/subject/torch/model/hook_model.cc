@@ -708,6 +708,7 @@ bool HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
       leave_loose(rank);
       expected.knows_collectives =
           expected.knows_collectives && (is_all || !ranks_[rank].is_unfinished);
+      expected.leaves_pass_unfinished |= ranks_[rank].is_unfinished;
     } else if (!is_all) {
       each.outcome = Outcome::kPeerError;
     } else if (fails) {

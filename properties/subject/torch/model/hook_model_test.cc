@@ -205,12 +205,15 @@ TEST(TorchModel, MissingParametersAreToldOfAtTheNextForward) {
                      .step({uses({0})}, PassKind::kNoSync);
   const Case late = by(t);
   EXPECT_FALSE(late.expectation.steps[0].any_error);
+  EXPECT_TRUE(late.expectation.steps[0].leaves_pass_unfinished);
   EXPECT_FALSE(late.expectation.steps[1].any_error);
   EXPECT_EQ(late.at(2, 0).error, Error::kIncomplete);
   EXPECT_EQ(late.at(2, 0).error_call, kForwardCall);
   EXPECT_EQ(late.at(2, 0).parameters, (Indices{1}));
   const Case early = by(t, without(&Policies::reports_missing_later));
   EXPECT_EQ(early.at(0, 0).error, Error::kIncomplete);
+  const Case complete = by(Case(2, Mode::kPlain, 2).step({uses({0, 1})}));
+  EXPECT_FALSE(complete.expectation.steps[0].leaves_pass_unfinished);
 }
 
 TEST(TorchModel, ARankThatWaitsForAnIncompleteOneFails) {
