@@ -52,8 +52,8 @@ enum class MisfitKind : std::uint8_t {
   kMoreReplicas,
   // The rank itself cannot be constructed: it ignores a name that nothing has, has no bucket
   // limits, keeps no trace, is in two modes, verifies sums in the order of the transport, lists a
-  // null parameter or buffer, has a parameter with holes, a replica of another size, or one with a
-  // shorter list.
+  // null parameter, or a buffer that is null or without a value or with holes, has a parameter with
+  // holes, a replica of another size, or one with a shorter list.
   kUnknownName,
   kNoLimits,
   kNoTrace,
@@ -64,13 +64,15 @@ enum class MisfitKind : std::uint8_t {
   kHoles,
   kReplicaSizes,
   kReplicaList,
-  // The rank's process group cannot sum a dtype, cannot reach a device, or cannot verify.
+  // The rank's process group cannot sum a dtype, cannot reach a device, or cannot verify; or its
+  // backward group has another size, or gives it another rank.
   kGroupDType,
   kGroupDevice,
   kGroupVerify,
   // Every rank pins one layout, and it is not one of the program's parameters (B3).
   kLayout,
-  // The rank has a buffer more, and a replica in which that one has another dtype or size (P15).
+  // The rank has a buffer more, and a replica in which that one has another dtype or size
+  // or no value, or is the very same one (P15).
   kReplicaBuffer,
 };
 constexpr MisfitKind kLastMisfit = MisfitKind::kReplicaBuffer;

@@ -595,15 +595,20 @@ struct Values<reference::MisfitKind> {
       {.name = "two_modes", .phrase = "two modes at once"},
       {.name = "verify_native", .phrase = "verified payloads in the order of the transport"},
       {.name = "null_parameter", .phrase = "null in place of parameter {}"},
-      {.name = "null_buffer", .phrase = "a buffer that is null"},
+      {.name = "null_buffer", .phrase = "a buffer that is null, has no value, or has holes"},
       {.name = "holes", .phrase = "holes in parameter {}"},
       {.name = "replica_sizes", .phrase = "a replica in which parameter {} has another size"},
       {.name = "replica_list", .phrase = "a replica with a shorter list of parameters"},
-      {.name = "group_dtype", .phrase = "a group that cannot sum its dtypes"},
-      {.name = "group_device", .phrase = "a group that cannot reach its device"},
-      {.name = "group_verify", .phrase = "a group that cannot verify payloads"},
+      {.name = "group_dtype",
+       .phrase = "a group that cannot sum its dtypes, or a backward group of other ranks"},
+      {.name = "group_device",
+       .phrase = "a group that cannot reach its device, or a backward group of other ranks"},
+      {.name = "group_verify",
+       .phrase = "a group that cannot verify payloads, or a backward group of other ranks"},
       {.name = "layout", .phrase = "a pinned layout of other parameters, as every rank has"},
-      {.name = "replica_buffer", .phrase = "a replica in which a buffer has another dtype or size"},
+      {.name = "replica_buffer",
+       .phrase = "a replica in which a buffer has another dtype or size, or no value, or is that "
+                 "of the first replica"},
   };
   static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
 };

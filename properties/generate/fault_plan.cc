@@ -354,8 +354,8 @@ void PlanDrawer::draw_call_plan() {
   Fault& fault = add_call_error();
   const std::uint32_t calls = random_.percent(50) ? 6 : 24;
   fault.site = random_.below(calls * (bucket_count(program_) + 1));
-  // Where NCCL adds, a collective has one call for the headers, and one for the elements. The one
-  // behind those of the buckets has elements in the memory of the host, as a usage map.
+  // Where NCCL adds, a collective has one call for the headers, and one for the elements. The
+  // collective after those of the buckets is often a usage map, whose elements lie in host memory.
   const reference::Options& sums = program_.options;
   const bool is_native = sums.order != reference::Order::kRankOrder && !sums.verify;
   if (!is_native || random_.percent(40)) return;

@@ -87,6 +87,7 @@ Status NcclGroups::start_in_the_old_one(ProcessGroup& old) {
   Work work;
   const Status status = old.start(sum, work);
   if (status.ok()) {
+    old.abort(Status(Code::kAborted, "its smaller group is used in its place"));
     (void)work.wait(platform::Deadline::never());
     return Status(Code::kInternal, "a group that was made smaller takes another collective");
   }

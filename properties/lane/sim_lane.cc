@@ -354,7 +354,7 @@ class SimEnvironment final : public RankEnvironment {
   // The first rank of one program in 16 asks whom ranks blame by reports that chance makes (F2).
   bool asks_the_board() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 1; }
 
-  // ... and of another one what it makes of rows that peers send (F3).
+  // The first rank of another program in 16 is asked what it makes of rows that peers send (F3).
   bool asks_about_rows() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 2; }
 
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
@@ -506,8 +506,8 @@ class SimLane final : public properties::Lane {
         for (const std::string& line : step.status.failure().later)
           if (line.find("must not be used again") != std::string::npos)
             rank.wrong_answer =
-                fmt::format("the group that failed in step {} has not ended what was in flight: {}",
-                            step.step, step.status.to_string());
+                fmt::format("the group that failed in step {} leaves memory in use: {}", step.step,
+                            step.status.to_string());
       }
     }
   }

@@ -188,7 +188,7 @@ void add_replica(Kind kind, const Parameter& of, const reference::Parameter& rec
 }
 
 // A buffer of the list that has no value, or one with holes; or null.
-Ref<Buffer> make_no_buffer(std::uint32_t variant, Device& device) {
+Ref<Buffer> make_invalid_buffer(std::uint32_t variant, Device& device) {
   Shape holes = Shape::row_major({3});
   holes.strides[0] = 2;
   switch (variant % 3) {
@@ -211,7 +211,8 @@ void add_tensor(Kind kind, std::uint32_t variant, ConstructionInputs& inputs) {
   if (kind == Kind::kMoreParameters)
     inputs.parameters.push_back(
         make({"one_more", Shape::row_major({3}), DType::kFloat32, true, false}, device));
-  if (kind == Kind::kNullBuffer) inputs.options.buffers.push_back(make_no_buffer(variant, device));
+  if (kind == Kind::kNullBuffer)
+    inputs.options.buffers.push_back(make_invalid_buffer(variant, device));
   if (kind != Kind::kMoreBuffers && kind != Kind::kReplicaBuffer) return;
   const auto make_buffer = [&](const char* name, DType dtype, std::int64_t size) {
     Result<Tensor> value = Tensor::empty(device, dtype, Shape::row_major({size}));
@@ -302,13 +303,13 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
   }
 }
 
-bool lacks_ability(reference::MisfitKind kind) {
+bool has_misfit_group(reference::MisfitKind kind) {
   using reference::MisfitKind;
   return kind == MisfitKind::kGroupDType || kind == MisfitKind::kGroupDevice ||
          kind == MisfitKind::kGroupVerify;
 }
 
-Membership less_able(Kind kind, std::uint32_t variant, const Membership& membership) {
+Membership with_misfit_group(Kind kind, std::uint32_t variant, const Membership& membership) {
   Membership out = membership;
   if (out.backward_group && variant % 2 == 1) {
     out.backward_group =

@@ -27,21 +27,22 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
                                     const reference::Program& program);
 
 // Changes the inputs of the rank that does not fit (of every rank, for the kind kLayout). `share`
-// is the program as the first reducer sees it. The kinds of lacks_ability() change nothing here.
+// is the program as the first reducer sees it. The kinds of has_misfit_group() change nothing here.
 void apply_misfit(const reference::Program& program, const reference::Program& share,
                   const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs);
 
 // Returns a number that says in which of several ways the rank does not fit.
 std::uint32_t variant_of(const reference::Program& program);
 
-// Whether the rank's group can do less than it has to. Such a rank resets, like the others, and is
+// Whether the rank's group does not fit. Such a rank resets, like the others, and is
 // not constructed anew beside their reset.
-bool lacks_ability(reference::MisfitKind kind);
+bool has_misfit_group(reference::MisfitKind kind);
 
-// Returns the membership with a group that can do less than it could, for the kinds of
-// lacks_ability(). The original groups stay as they are, whatever is called on the new one.
-Membership less_able(reference::MisfitKind kind, std::uint32_t variant,
-                     const Membership& membership);
+// Returns, for the kinds of has_misfit_group(), the membership with a group that can do less than
+// it could, or with a backward group of another size or rank; `variant` says which. The original
+// groups stay as they are, whatever is called on the new one.
+Membership with_misfit_group(reference::MisfitKind kind, std::uint32_t variant,
+                             const Membership& membership);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

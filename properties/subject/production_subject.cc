@@ -54,10 +54,10 @@ class ProductionSubject final : public TrainingSubject {
   Status attempt(const MisfitAttempt& a) override {
     const reference::MisfitKind kind = a.program.misfit.kind;
     Membership membership = a.memberships.front();
-    if (a.does_not_fit && lacks_ability(kind))
-      membership = less_able(kind, variant_of(a.program), membership);
+    if (a.does_not_fit && has_misfit_group(kind))
+      membership = with_misfit_group(kind, variant_of(a.program), membership);
     const bool is_reset = a.is_reset && !has_failed_to_begin();
-    if (is_reset && (!a.does_not_fit || lacks_ability(kind)))
+    if (is_reset && (!a.does_not_fit || has_misfit_group(kind)))
       return users_.front().parallel->reset(std::move(membership));
     if (is_reset) users_.clear();
     const std::uint32_t reducers = reference::reducer_count(a.program);
@@ -66,7 +66,7 @@ class ProductionSubject final : public TrainingSubject {
     Result<ConstructionInputs> inputs = inputs_of(0, a.parameters, a.buffers, a.program, a.engine,
                                                   a.environment, std::move(membership));
     if (!inputs) return inputs.error();
-    if (a.does_not_fit && !lacks_ability(kind))
+    if (a.does_not_fit && !has_misfit_group(kind))
       apply_misfit(a.program, reducers > 1 ? share : a.program, a.parameters, *inputs);
     auto made = make(std::move(*inputs), a.engine);
     return made ? Status() : made.error();

@@ -122,7 +122,7 @@ TEST_F(ParameterGradient, HooksAreCalledInTheOrderInWhichTheyWereAdded) {
   EXPECT_EQ(calls_of_a_backward(), "");
 }
 
-TEST_F(ParameterGradient, AComplexOneIsTheSameMemoryAsRealNumbers) {
+TEST_F(ParameterGradient, AComplexTensorIsTheSameMemoryAsItsRealParts) {
   const Tensor memory = *Tensor::empty(device(), DType::kComplex64, Shape::row_major({6}));
   const Tensor last(memory.storage(), 4, DType::kComplex64, Shape::row_major({2}));
   const Tensor real = last.as_real();
