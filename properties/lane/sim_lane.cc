@@ -82,7 +82,7 @@ bool is_shrink_faulty(const Case& c) {
 // it, and the next group is made anew.
 std::optional<simulated::SimNcclFault> fault_of_revoke(const Case& c) {
   using Kind = simulated::SimNcclFault::Kind;
-  if (c.faults.faults.empty() || (c.program.key >> 19 & 3) != 0) return std::nullopt;
+  if (c.faults.faults.empty() || (c.program.key >> 19 & 1) != 0) return std::nullopt;
   simulated::SimNcclFault fault;
   fault.kind = (c.program.key >> 21 & 1) == 0 ? Kind::kResult : Kind::kAsyncError;
   fault.process = static_cast<int>((c.program.key >> 22) % c.program.world);
