@@ -98,8 +98,7 @@ class Injector {
     const std::uint32_t site = state.connect_calls[static_cast<std::size_t>(call)]++;
     return state.armed[kConnecting] != 0 && fire_connect_call(rank, call, site);
   }
-  // Returns whether this request for memory is refused, which the rank's reducer makes while it is
-  // constructed or reset.
+  // Returns whether this request of the rank for memory is refused.
   bool on_memory(std::uint32_t rank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.requests++;

@@ -101,8 +101,9 @@ enum class Kind : std::uint8_t {
   // stop.
   // It then has an old generation of the group, in which it must not end a step.
   kRankLeftOut,
-  // sim: while the reducer of `rank` is constructed or reset, its site-th request for memory of
-  // tensors, or for pinned memory, is refused. It is always `in_reset`.
+  // sim: the site-th request of `rank` for memory of tensors, or for pinned memory, is refused. In
+  // a
+  // step the requests of the program, for gradients, count as well as those of the reducer.
   kMemoryRefused,
 };
 constexpr int kKinds = 40;

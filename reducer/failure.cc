@@ -44,6 +44,7 @@ Status Reducer::incomplete() {
 Status Reducer::give_up(Status status) {
   if (collectives_.launched() > 0 || concerns_group(status.code()))
     return fail(std::move(status.failure()));
+  complete(position(), status.failure());
   note_failure(status.failure());
   close_pass(false);
   return status;
@@ -68,10 +69,6 @@ Status Reducer::backward_failed(Status status) {
     }
   };
   if (concerns_group(status.code()) && !status.failure().definite) attempt(take_own);
-  Failure& failure = status.failure();
-  failure.reported_by = collectives_.rank();
-  if (failure.rank == kNone && !is_of_group(failure)) failure.rank = failure.reported_by;
-  if (failure.pass == kNone && passes_.current()) failure.pass = passes_.current()->number;
   return give_up(std::move(status));
 }
 
@@ -98,6 +95,7 @@ Status Reducer::fail(Failure failure) {
   if (failures_.is_poisoned()) return failures_.copy_of_poison();
   const int rank = collectives_.rank();
   FailureBoard board(collectives_.store(), rank, collectives_.size());
+  complete(position(), failure);
   attempt([&] { put_reported_first(failure); });
   failure.reported_by = rank;
   keep_to_group(position(), failure);
@@ -117,6 +115,11 @@ Status Reducer::fail(Failure failure) {
   });
   close_pass(false);
   return failures_.copy_of_poison();
+}
+
+Status Reducer::completed(Status status) const {
+  complete(position(), status.failure());
+  return status;
 }
 
 void Reducer::abort(const Status& cause) {

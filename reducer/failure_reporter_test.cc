@@ -89,6 +89,32 @@ TEST_F(TrainingPositionTest, TheBucketOfAnotherReducerIsNotNamed) {
   EXPECT_TRUE(failure.parameters.empty());
 }
 
+TEST_F(TrainingPositionTest, AFailureThatNamesNobodyAroseHereUnlessItIsTheGroups) {
+  Failure refused = out_of_memory().failure();
+  complete(at(kNone), refused);
+  EXPECT_EQ(refused.rank, 1);
+  EXPECT_EQ(refused.reported_by, 1);
+  EXPECT_EQ(refused.pass, 6);
+  EXPECT_TRUE(refused.definite);
+  Failure late = failure_of(Code::kTimeout, "the GPU did not answer");
+  complete(at(5), late);
+  EXPECT_EQ(late.rank, 1);
+  EXPECT_EQ(late.pass, 5);
+  EXPECT_FALSE(late.definite) << "it may wait for a peer";
+  Failure lost = failure_of(Code::kPeerLost, "closed");
+  lost.collective = "all_reduce";
+  complete(at(5), lost);
+  EXPECT_EQ(lost.rank, kNone);
+  EXPECT_FALSE(lost.definite);
+  Failure of_peer = failure_of(Code::kUserFailure, "its hook failed");
+  of_peer.rank = 3;
+  of_peer.pass = 2;
+  complete(at(5), of_peer);
+  EXPECT_EQ(of_peer.rank, 3);
+  EXPECT_EQ(of_peer.pass, 2);
+  EXPECT_EQ(of_peer.reported_by, 1);
+}
+
 TEST_F(TrainingPositionTest, RanksThatTheGroupDoesNotHaveAreReplaced) {
   Failure failure = failure_of(Code::kUserFailure, "");
   failure.rank = 4;

@@ -61,7 +61,7 @@ Status Reducer::end_join() try {
   Status status =
       state_.module->broadcast_all(*this, collectives_.rank(), join_.lowest_that_trains());
   leave_join();
-  return status.ok() ? status : fail(state_failure(position(), std::move(status)));
+  return status.ok() ? status : fail(std::move(status.failure()));
 } catch (const std::bad_alloc&) {
   join_.set_shadowing(false);
   // The other ranks are in the middle of a pass.

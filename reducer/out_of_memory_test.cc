@@ -307,6 +307,15 @@ class Job {
     const bool is_announced = joins_before_backward_ != kNone && joins() > joins_before_backward_;
     EXPECT_TRUE(!(open || half_rebuilt || is_announced) || !reducer.poisoned().ok());
   }
+  // A reducer that refuses work since then says whose memory was refused, and in which pass (F2).
+  void expect_named() const {
+    const Status& cause = parallel_->poisoned();
+    if (cause.ok()) return;
+    EXPECT_EQ(cause.failure().rank, 0);
+    EXPECT_EQ(cause.failure().reported_by, 0);
+    EXPECT_NE(cause.failure().pass, kNone);
+    EXPECT_TRUE(cause.failure().definite);
+  }
   bool has_parallel() const { return parallel_ != nullptr; }
   DataParallel& parallel() { return *parallel_; }
 
@@ -362,6 +371,7 @@ Status run(const Setting& setting) {
   for (int i = 0; i < 2; ++i) step(true);
   if (status.ok()) return {};
   job.expect_poisoned_if_launched();
+  job.expect_named();
   if (job.parallel().poisoned().ok()) {  // The reducer continues as if nothing had happened (P12).
     job.undefine_grads();
     const Status next = job.step(true);

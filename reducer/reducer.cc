@@ -206,7 +206,7 @@ Status Reducer::begin_forward() try {
   if (failures_.is_poisoned()) return failures_.refusal();
   return check_complete();
 } catch (const std::bad_alloc&) {
-  return out_of_memory();
+  return completed(out_of_memory());
 }
 
 Status Reducer::check_complete() try {
@@ -224,7 +224,7 @@ Status Reducer::check_complete() try {
   }
   return give_up(incomplete());
 } catch (const std::bad_alloc&) {
-  return out_of_memory();
+  return completed(out_of_memory());
 }
 
 Status Reducer::rebuild_buckets() try {
@@ -280,7 +280,7 @@ Status Reducer::broadcast(Device& device, std::byte* data, std::uint64_t bytes, 
 // the memory that was being sent.
 Status Reducer::broadcast_state() {
   Status status = state_.module->broadcast_all(*this, collectives_.rank(), 0);
-  return status.ok() ? status : fail(state_failure(position(), std::move(status)));
+  return status.ok() ? status : fail(std::move(status.failure()));
 }
 
 Status Reducer::refresh_state() try {
@@ -294,8 +294,7 @@ Status Reducer::refresh_state() try {
   }
   Status status = copy_to_replicas();
   state_.is_window_open = true;
-  return status.ok() ? status
-                     : fail(state_failure(position(), std::move(status)));  // Peers continue.
+  return status.ok() ? status : fail(std::move(status.failure()));  // Peers continue.
 } catch (const std::bad_alloc&) {
   return fail(std::move(out_of_memory().failure()));  // Peers wait for this rank.
 }
@@ -307,7 +306,7 @@ Status Reducer::copy_to_replicas() try {
   state_.is_copied = true;
   return {};
 } catch (const std::bad_alloc&) {
-  return out_of_memory();
+  return completed(out_of_memory());
 }
 
 // The root is the lowest rank that trains: under a join rank 0 may be out of inputs, and its
@@ -315,7 +314,7 @@ Status Reducer::copy_to_replicas() try {
 Status Reducer::send_buffers() {
   const int root = join_.is_joining() ? join_.lowest_that_trains() : 0;
   Status status = state_.module->broadcast_buffers(*this, collectives_.rank(), root);
-  return status.ok() ? status : fail(state_failure(position(), std::move(status)));
+  return status.ok() ? status : fail(std::move(status.failure()));
 }
 
 std::vector<std::size_t> Reducer::rebuilt_order() const {
@@ -350,7 +349,7 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   return {};
 } catch (const std::bad_alloc&) {
   outputs.clear();  // Some outputs may refer to the pass, and others not.
-  return out_of_memory();
+  return completed(out_of_memory());
 }
 
 Status Reducer::reset(Membership membership) try {
@@ -365,10 +364,11 @@ Status Reducer::reset(Membership membership) try {
     LOCKSTEP_RETURN_IF_ERROR(agree_with_peers(std::move(own)));
     return broadcast_state();
   });
+  if (status.code() == Code::kOutOfMemory) complete(position(), status.failure());
   if (!status.ok()) failures_.set_poison(status);
   return status;
 } catch (const std::bad_alloc&) {
-  failures_.set_poison(out_of_memory());
+  failures_.set_poison(completed(out_of_memory()));
   return failures_.copy_of_poison();
 }
 

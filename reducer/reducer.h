@@ -201,12 +201,12 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status usage_changed() const LOCKSTEP_REQUIRES(mutex_);
   Status incomplete();
   Status with_bucket(Status status, std::size_t b) const;
-  Status hook_failed(Status status, std::size_t b) const;
   Status backward_failed(Status status);
   void note_failure(const Failure& failure);
   Status give_up(Status status);
   void put_reported_first(Failure& failure);
   Status fail(Failure failure);
+  Status completed(Status status) const;
   void stop_group(const Status& cause);
 
   bool after_backward() const { return options_.schedule == Schedule::kAfterBackward; }

@@ -205,6 +205,7 @@ TEST(TwoReducersOnTwoGroups, F2F7WhatAGroupKnowsIsToldInItAndNotWhatEndedTheOthe
   const auto group_that_ends_with = [](Code code, const char* detail) {
     auto group = std::make_shared<ScriptedGroup>();
     group->late_failure = Status(code, detail);
+    group->late_failure.failure().collective = name_of(Op::kAllReduceSum);
     return Membership{group, std::make_shared<HashStore>()};
   };
   Process self;

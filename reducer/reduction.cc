@@ -344,8 +344,7 @@ Status Reducer::copy_bucket_to_grads(const Bucket& bucket) {
       if (!usage_.is_used_by_some(index)) continue;
     }
     Status status = buckets_.copy_bucket_to_grad(reduced);
-    if (!status.ok())
-      return bucket.sparse ? with_bucket(std::move(status), reduced.bucket) : std::move(status);
+    if (!status.ok()) return with_bucket(std::move(status), reduced.bucket);
   }
   return {};
 }
@@ -362,7 +361,7 @@ Status Reducer::finish_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
   if (bucket.hooked) {
     Status status = hooks_.finish(*bucket.hooked, collectives_.backward_group().timeout());
-    return status.ok() ? status : hook_failed(std::move(status), b);
+    return status.ok() ? status : with_bucket(std::move(status), b);
   }
   LOCKSTEP_RETURN_IF_ERROR(await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
   return bucket.sparse ? finish_sparse(b) : Status();
@@ -402,7 +401,7 @@ Status Reducer::start_hook(std::size_t b) {
   const platform::MutexUnlock unlocked(mutex_);
   Status status = hooks_.start(bucket, passes_.current()->number, join_.scale().divisor(),
                                factor_of(buckets_.dtype(b)), options_.reduction);
-  return status.ok() ? status : hook_failed(std::move(status), b);
+  return status.ok() ? status : with_bucket(std::move(status), b);
 }
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
@@ -413,14 +412,6 @@ Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
 
 Status Reducer::with_bucket(Status status, std::size_t b) const {
   annotate(position(), status.failure(), static_cast<int>(b));
-  return status;
-}
-
-// A failure in or around a hook that names no rank arose on this one, unless it is the group's.
-Status Reducer::hook_failed(Status status, std::size_t b) const {
-  status = with_bucket(std::move(status), b);
-  Failure& failure = status.failure();
-  if (failure.rank == kNone && !is_of_group(failure)) failure.rank = failure.reported_by;
   return status;
 }
 

@@ -69,15 +69,13 @@ void keep_to_group(const TrainingPosition& position, Failure& failure) {
     *number = std::max<std::int64_t>(*number, kNone);
 }
 
-Failure state_failure(const TrainingPosition& position, Status status) {
-  Failure& failure = status.failure();
+void complete(const TrainingPosition& position, Failure& failure) {
   failure.reported_by = position.rank;
-  failure.pass = position.next_pass;
-  if (failure.rank == kNone && !is_of_group(failure)) {
-    failure.rank = failure.reported_by;
-    failure.definite = true;
-  }
-  return std::move(failure);
+  if (failure.pass == kNone)
+    failure.pass = position.pass != kNone ? position.pass : position.next_pass;
+  if (failure.rank != kNone || is_of_group(failure)) return;
+  failure.rank = position.rank;
+  if (failure.code != Code::kTimeout) failure.definite = true;
 }
 
 }  // namespace LOCKSTEP_NS

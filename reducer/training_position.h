@@ -37,9 +37,10 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket);
 // A user's argument to abort(), or the failure of another group with other ranks that ended a
 // backward (F7), may name a rank that this group does not have. It is replaced by this rank.
 void keep_to_group(const TrainingPosition& position, Failure& failure);
-// An error in the broadcast of values or buffers that no collective caused is this rank's own, such
-// as a value that does not fit, or a failure to start a collective; an error of the group is not.
-Failure state_failure(const TrainingPosition& position, Status status);
+// Completes a failure that this rank raises: who reports it, and the pass. If it names no rank and
+// is not the group's, it arose here, and all but a timeout is a known cause then. It allocates
+// nothing.
+void complete(const TrainingPosition& position, Failure& failure);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

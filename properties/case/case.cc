@@ -37,8 +37,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
         fault.kind == faults::Kind::kStoreTorn || faults::is_of_node(fault.kind);
     if (!has_peer && !has_amount) fault.at = 0;
     if (!faults::has_site_in_reset(fault.kind) || is_reset_refused) fault.in_reset = false;
-    if (fault.kind == faults::Kind::kConnectError || fault.kind == faults::Kind::kMemoryRefused)
-      fault.in_reset = true;
+    if (fault.kind == faults::Kind::kConnectError) fault.in_reset = true;
     fault.peer %= program.world;
     if (is_payload && fault.peer == fault.rank) fault.peer = (fault.peer + 1) % program.world;
   }

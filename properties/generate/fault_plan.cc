@@ -50,6 +50,7 @@ constexpr std::uint32_t kConstructionFaultPercent = 25;  // of those: while the 
 constexpr std::uint32_t kStoreFaultPercent = 16;         // of the cases in which something may fail
 constexpr std::uint32_t kNcclStoreFaultPercent = 40;     // of the cases over NCCL
 constexpr std::uint32_t kMemoryFaultPercent = 3;
+constexpr std::uint32_t kStepMemoryFaultPercent = 4;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
@@ -157,6 +158,7 @@ class PlanDrawer {
   void draw_connect_fault();
   void draw_store_plan();
   void draw_memory_fault();
+  void draw_memory_fault_in_step();
 
  private:
   const Fault* first_that_resets() const;
@@ -482,6 +484,22 @@ void PlanDrawer::draw_memory_fault() {
   case_.faults.faults.push_back(fault);
 }
 
+// Most of the requests in a step are for gradients, and the first ones are the likeliest to be of a
+// step that has just begun: small and large numbers are equally likely.
+void PlanDrawer::draw_memory_fault_in_step() {
+  if (!drawable_kinds(options_).has(Kind::kMemoryRefused)) return;
+  if (random_.percent(75)) case_.faults.faults.clear();
+  if (case_.faults.faults.empty()) case_.timeout_ms = 0;
+  if (case_.faults.faults.size() >= fields::kMaxFaults) return;
+  Fault fault;
+  fault.kind = Kind::kMemoryRefused;
+  fault.rank = random_.below(program_.world);
+  fault.step = draw_step();
+  constexpr std::uint32_t kDigits = 6;
+  fault.site = random_.below(1u << random_.below(kDigits + 1));
+  case_.faults.faults.push_back(fault);
+}
+
 // Returns the fault of the plan that delays something for longer than a group over NCCL waits
 // before it looks into the store; adds one if there is none.
 Fault PlanDrawer::long_delay() {
@@ -591,16 +609,23 @@ void draw_connect_fault(Random random, const GenerateOptions& options, Case& val
     PlanDrawer(random, options, value).draw_connect_fault();
 }
 
-void draw_memory_fault(Random random, const GenerateOptions& options, Case& value) {
-  using Faults = GenerateOptions::Faults;
+void draw_memory_faults(Random in_reset, Random in_step, const GenerateOptions& options,
+                        Case& value) {
   const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
                        options.capabilities.has(Capability::kRecovery) &&
                        options.capabilities.has(Capability::kMisfits);
+  if (!is_able || options.faults == GenerateOptions::Faults::kNone || value.program.steps.empty())
+    return;
+  const bool is_listed = options.faults == GenerateOptions::Faults::kList;
   const reference::Misfit& misfit = value.program.misfit;
   const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  if (!is_able || is_refused || value.program.steps.empty()) return;
-  if (options.faults == Faults::kList || random.percent(kMemoryFaultPercent))
-    PlanDrawer(random, options, value).draw_memory_fault();
+  if (!is_refused && (is_listed || in_reset.percent(kMemoryFaultPercent)))
+    PlanDrawer(in_reset, options, value).draw_memory_fault();
+  const auto& plan = value.faults.faults;
+  const bool changes_payload = std::any_of(
+      plan.begin(), plan.end(), [](const Fault& fault) { return faults::is_payload(fault.kind); });
+  if (!changes_payload && in_step.percent(is_listed ? 50 : kStepMemoryFaultPercent))
+    PlanDrawer(in_step, options, value).draw_memory_fault_in_step();
 }
 
 void draw_store_faults(Random random, const GenerateOptions& options, Case& value) {

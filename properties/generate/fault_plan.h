@@ -27,9 +27,11 @@ void draw_reset_fault(Random random, const GenerateOptions& options, Case& value
 // faults are drawn, and changes none of them.
 void draw_connect_fault(Random random, const GenerateOptions& options, Case& value);
 
-// Refuses a request for memory of a rank that is constructed or reset (B4). It runs after the other
-// faults are drawn, and changes none of them.
-void draw_memory_fault(Random random, const GenerateOptions& options, Case& value);
+// Refuses a request for memory of a rank that is constructed or reset (B4), and one of a rank in a
+// step (F1), of the reducer or of the program; most of the latter cases have no other fault. It
+// runs after the other faults are drawn.
+void draw_memory_faults(Random in_reset, Random in_step, const GenerateOptions& options,
+                        Case& value);
 
 // Lets stores fail, be slow, or lose a part of a value, mostly where something else fails, as ranks
 // tell each other the cause through the store (F2). It runs after the other faults are drawn, and

@@ -887,7 +887,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_misfit(random_for("misfit"), options, out);
   draw_reset_fault(random_for("reset"), options, out);
   draw_connect_fault(random_for("connect"), options, out);
-  draw_memory_fault(random_for("memory"), options, out);
+  draw_memory_faults(random_for("memory"), random_for("step-memory"), options, out);
   draw_store_faults(random_for("store"), options, out);
   if (options.capabilities.has(Capability::kRounding))
     draw_largest(random_for("largest"), out.program);

@@ -310,6 +310,8 @@ class SimEnvironment final : public RankEnvironment {
     });
   }
 
+  bool is_undisturbed() const override { return case_.faults.faults.empty(); }
+
   bool exited() const override { return world_.network.exited(rank_); }
 
   Resume meet(bool finished, std::uint32_t next_step) override {

@@ -55,7 +55,8 @@ LaneState::LaneState(const reference::Program& program, std::uint32_t rank,
 }
 
 Tensor LaneState::make(const reference::StateTensor& tensor, const Shape& shape) const {
-  Result<Tensor> made = Tensor::empty(*devices_[tensor.device], dtype_of(tensor.dtype), shape);
+  Result<Tensor> made = until_given(
+      [&] { return Tensor::empty(*devices_[tensor.device], dtype_of(tensor.dtype), shape); });
   LOCKSTEP_CHECK(made.has_value());
   return std::move(*made);
 }
@@ -68,9 +69,11 @@ const Tensor& LaneState::value(std::size_t tensor) const {
 // Writes one number of `bits` for each element, in row-major order.
 void LaneState::write(const Tensor& tensor, const std::vector<std::uint64_t>& bits) {
   const std::size_t width = size_of(tensor.dtype());
-  const Status status = memory_.fill(tensor, [&](std::byte* memory) {
-    for_each_element(tensor.shape(), [&](std::size_t e, std::size_t at) {
-      std::memcpy(memory + at * width, &bits[e], width);
+  const Status status = until_given([&] {
+    return memory_.fill(tensor, [&](std::byte* memory) {
+      for_each_element(tensor.shape(), [&](std::size_t e, std::size_t at) {
+        std::memcpy(memory + at * width, &bits[e], width);
+      });
     });
   });
   LOCKSTEP_CHECK(status.ok());

@@ -19,8 +19,9 @@ void TensorMemory::submit(PinnedMemory pinned, const Tensor& tensor, std::size_t
 const std::byte* TensorMemory::read(const Tensor& tensor) {
   if (tensor.device().is_host()) return tensor.data();
   copy_.resize(static_cast<std::size_t>(tensor.shape().extent()) * size_of(tensor.dtype()));
-  const Status status =
-      lockstep::read(tensor.device(), tensor.data(), copy_, platform::Deadline::never());
+  const Status status = until_given([&] {
+    return lockstep::read(tensor.device(), tensor.data(), copy_, platform::Deadline::never());
+  });
   LOCKSTEP_CHECK(status.ok());
   return copy_.data();
 }

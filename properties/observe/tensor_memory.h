@@ -15,6 +15,22 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+// Makes a request for memory that is the lane's, and not the program's or the reducer's. If the
+// fault plan refuses it, it is made again: a plan has few faults, and each of them acts once.
+template <class Ask>
+auto until_given(const Ask& ask) {
+  constexpr int kMostRefusals = 64;
+  const auto is_refused = [](const auto& got) {
+    if constexpr (requires { got.code(); })
+      return got.code() == Code::kOutOfMemory;
+    else
+      return !got && got.error().code() == Code::kOutOfMemory;
+  };
+  auto got = ask();
+  for (int refusals = 0; refusals < kMostRefusals && is_refused(got); ++refusals) got = ask();
+  return got;
+}
+
 class TensorMemory {
  public:
   TensorMemory() = default;

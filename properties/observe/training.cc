@@ -35,7 +35,8 @@ constexpr std::uint32_t kTold = 2;
 constexpr std::uint32_t kToldEnds = 16;
 constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
 constexpr std::uint32_t kAsks = 32;       // The ranks of one program in kAsks ask for diagnoses.
-constexpr std::uint32_t kTries = 4;       // Those of one in kTries try a group that has ended.
+constexpr std::uint32_t kDiffers = 4;     // Those of one in kDiffers join with options that differ.
+constexpr std::uint32_t kTries = 4;       // Those of one in kTries try what has failed.
 
 // The host, whose memory the fault plan may refuse to this rank.
 class RankDevice final : public HostDevice {
@@ -270,6 +271,7 @@ class Training {
       const bool recovering = train_on(step);
       if (environment_.exited()) break;
       if (recovering || tells(kToldEnds)) note_account();
+      if (!recovering) try_join_that_differs();
       if (!recovering && leaves_at_once()) {
         if (Status status = environment_.go_on_with_fewer(); !status.ok())
           observation_.recovery = std::move(status);
@@ -312,6 +314,17 @@ class Training {
         if (step_errs_[step++]) return true;
     } while (step < steps);
     return false;
+  }
+
+  // Called when the rank is done. All ranks of a program come here, or none does.
+  void try_join_that_differs() {
+    const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
+    const bool tries = (program_.key >> 11) % kDiffers == 1 && !may_fail;
+    if (!tries || environment_.leaves_at_once() || !environment_.is_undisturbed()) return;
+    environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
+    std::string& wrong = observation_.wrong_answer;
+    const std::string flaw = subject_->wrong_join(program_.key >> 14);
+    if (wrong.empty()) wrong = flaw;
   }
 
   // Creates other reducers of the same parameters on the same groups.
@@ -374,6 +387,7 @@ class Training {
       note_account();
       if (environment_.detailed()) subject_->take_trace(observed.collectives);
       subject_->abort(observed.status);
+      ask_for_more();
       try_ended_group();
     }
     const bool peers_fail = step_errs_[step];
@@ -389,6 +403,12 @@ class Training {
     std::string& wrong = observation_.wrong_answer;
     if (wrong.empty() && (program_.key >> 18) % kAsks == 1)
       wrong = subject_->wrong_diagnosis(environment_.keeps_records());
+  }
+
+  // Called after a failure, when the rank has ended its groups.
+  void ask_for_more() {
+    std::string& wrong = observation_.wrong_answer;
+    if (wrong.empty() && (program_.key >> 14) % kTries == 1) wrong = subject_->wrong_refusal();
   }
 
   // Called after the rank has ended its group: the group starts no collective, and its first cause
@@ -529,7 +549,8 @@ class Training {
                                               static_cast<std::size_t>(parameter.shape().dims));
     Shape shape = way == 1 ? Shape::column_major(sizes) : Shape::row_major(sizes);
     for (std::int64_t& stride : shape.strides) stride *= way == 2 ? 2 : 1;
-    Result<Tensor> other = Tensor::empty(parameter.device(), parameter.dtype(), shape);
+    Result<Tensor> other =
+        until_given([&] { return Tensor::empty(parameter.device(), parameter.dtype(), shape); });
     if (!other) return other.error();
     parameter.device().copy(parameter.device().current_stream(), old, *other);
     parameter.set_grad(std::move(*other));
@@ -744,7 +765,7 @@ class Training {
 
   // Appends the rows in the format of reference::gradient_words().
   void append_rows(const Tensor& tensor, const Shape& whole) {
-    Result<Tensor> rows = coalesce(tensor, whole);
+    Result<Tensor> rows = until_given([&] { return coalesce(tensor, whole); });
     LOCKSTEP_CHECK(rows.has_value());
     const std::size_t begin = observation_.bits.size();
     append_bits(*rows);

@@ -86,6 +86,16 @@ class TrainingSubject {
     static_cast<void>(keeps_records);
     return {};
   }
+  // Asks a subject that refuses work for more of it (P12), and returns what is wrong with its
+  // answers, or an empty text.
+  virtual std::string wrong_refusal() { return {}; }
+  // Called by all ranks of a group when they are done: lets them join uneven inputs with options in
+  // which one rank differs (S2), as the key says, and returns what is wrong with the answer, or an
+  // empty text. The group has failed afterwards.
+  virtual std::string wrong_join(std::uint64_t key) {
+    static_cast<void>(key);
+    return {};
+  }
   // The next two are called on the thread that starts the collective, just before it starts.
   // reducer_of() returns which of the reducers that share a group starts it. wrong_padding() says
   // what is wrong with the padding of the bucket that it sends (B3), or returns an empty text.

@@ -71,9 +71,10 @@ class Among {
 };
 
 // The errors that a rank raises by itself, and not because of a peer or the group.
-constexpr Among kOwnErrors = Among::of(
-    {Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
-     Code::kRequiresGrad, Code::kUnevenInputs, Code::kUserFailure, Code::kInvalidArgument});
+constexpr Among kOwnErrors =
+    Among::of({Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
+               Code::kRequiresGrad, Code::kUnevenInputs, Code::kUserFailure, Code::kInvalidArgument,
+               Code::kOutOfMemory});
 
 // A set of reasons why something is unspecified.
 class Reasons {

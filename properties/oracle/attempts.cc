@@ -43,7 +43,11 @@ class AttemptOracle {
     if (fault.kind == faults::Kind::kMemoryRefused)
       return failure.code == Code::kOutOfMemory ? "" : "does not say that memory was refused";
     if (failure.code != Code::kTransport) return "is not that of a call that failed";
-    return has_words_of_call(case_, failure) ? "" : "does not say which call failed, and how";
+    const char* const call = faults::name_of(faults::connect_call(fault));
+    const bool says_which = failure.detail.find(call) != std::string::npos;
+    return says_which && has_words_of_call(case_, failure)
+               ? ""
+               : "does not say which call failed, and how";
   }
 
   std::vector<std::uint32_t> members_of(std::uint32_t rank, std::uint32_t generation) const {

@@ -22,6 +22,10 @@ bool is_of_user(const faults::Fault& fault) {
   return fault.kind == faults::Kind::kNodeThrows || fault.kind == faults::Kind::kHookFails;
 }
 
+bool may_be_of_user(const faults::Fault& fault) {
+  return is_of_user(fault) || (fault.kind == faults::Kind::kMemoryRefused && !fault.in_reset);
+}
+
 ErrorContext::ErrorContext(const Case& c, const reference::Expectation& expectation,
                            const Observation& observation)
     : case_(c),

@@ -18,6 +18,10 @@ namespace lockstep::properties {
 // Whether the fault makes a user's code fail: a node, or a communication hook.
 bool is_of_user(const faults::Fault& fault);
 
+// Whether the fault can make a user's code fail: also one that refuses memory in a step does, where
+// a node asks for it.
+bool may_be_of_user(const faults::Fault& fault);
+
 class ErrorContext {
  public:
   ErrorContext(const Case& c, const reference::Expectation& expectation,

@@ -58,12 +58,13 @@ void FaultErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& e
   errors.push_back(std::move(allowed));
   // In a local step the forward, too, may report the failure of a peer.
   const Among calls = is_local ? Among{} : c_.local_calls(c_.rank_, step);
-  if (calls.is_empty() || std::none_of(c_.fatal_.begin(), c_.fatal_.end(), is_of_user)) return;
+  if (calls.is_empty() || std::none_of(c_.fatal_.begin(), c_.fatal_.end(), may_be_of_user)) return;
   // Only the engine runs a local backward, and the engine knows no rank and no pass.
   AllowedError local{.faults = c_.fatal_};
-  local.requirements.allow(Must::kCode, {.codes = Among::of({Code::kUserFailure}),
-                                         .calls = calls,
-                                         .open = Unspecified::kLocalBackward});
+  local.requirements.allow(Must::kCode,
+                           {.codes = Among::of({Code::kUserFailure, Code::kOutOfMemory}),
+                            .calls = calls,
+                            .open = Unspecified::kLocalBackward});
   errors.push_back(std::move(local));
 }
 

@@ -166,6 +166,18 @@ void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
     it.allow(Must::kState,
              {.codes = kOwn, .calls = local, .with = kIsOwn, .without = kRefusesWork});
   }
+  // A forward sends buffers, or lays out buckets, with all ranks, and a collective may need memory
+  // itself: a rank that is refused memory then ends the group.
+  constexpr Among kRefusedMemory = Among::of({Code::kOutOfMemory});
+  constexpr std::int64_t kForward = -1;  // ObservedStep::failed_call
+  const reference::Step& record = c_.case_.program.steps[step];
+  const reference::RankPass& pass = record.variants[c_.rank_ % record.variants.size()];
+  const bool is_nested = pass.recompute != reference::Recompute::kNone;
+  const Among forwards = is_nested ? Among() : Among::of({kForward});
+  it.allow(Must::kState,
+           {.codes = kRefusedMemory, .calls = forwards, .with = kIsOwn | kRefusesWork});
+  it.allow(Must::kState,
+           {.codes = kRefusedMemory, .with = kIsOwn | kNamesCollective | kRefusesWork});
   // The launched collective may belong to the other reducer, which has not failed.
   if (!c_.has_one_reducer())
     it.allow(Must::kState, {.codes = kOwn | kUneven,
@@ -183,6 +195,8 @@ void Outcomes::require_own_view(Requirements& it) const {
   it.allow(Must::kOwnView, {.causes = kNobody});
   it.allow(Must::kOwnView, {.reporters = kNobody});
   it.allow(Must::kOwnView, {.codes = kUneven, .open = Unspecified::kAttached});
+  // A group may itself be told why a peer's collective failed.
+  it.allow(Must::kOwnView, {.codes = Among::of({Code::kOutOfMemory}), .with = kNamesCollective});
   if (c_.observation_.attaches)
     it.allow(Must::kOwnView, {.codes = ~kUneven, .with = kSaysWhatItSaw});
   else

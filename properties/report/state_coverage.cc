@@ -31,10 +31,6 @@ const Impossible kImpossible[] = {
      {ReducerState::kIdle, ReducerState::kArmed, ReducerState::kReducing, ReducerState::kLaunched,
       ReducerState::kFinalizing, ReducerState::kRebuilding, ReducerState::kJoining},
      "a group connects when the ranks reset"},
-    {FaultKinds().with(Kind::kMemoryRefused),
-     {ReducerState::kIdle, ReducerState::kArmed, ReducerState::kReducing, ReducerState::kLaunched,
-      ReducerState::kFinalizing, ReducerState::kRebuilding, ReducerState::kJoining},
-     "memory is refused where the ranks reset"},
 };
 
 template <class Visit>

@@ -5,7 +5,9 @@
 #include "properties/observe/user_hook.h"
 #include "properties/subject/diagnosis_check.h"
 #include "properties/subject/hosted_subject.h"
+#include "properties/subject/join_check.h"
 #include "properties/subject/misfit.h"
+#include "properties/subject/refusal_check.h"
 #include "properties/subject/subject_factory.h"
 #include "reducer/base/check.h"
 #include "reducer/hooks/builtin_hooks.h"
@@ -147,6 +149,17 @@ class ProductionSubject final : public TrainingSubject {
     if (users_.empty()) return {};
     // The error of one reducer ends the others, which may leave no record.
     return flaw_of_diagnosis(*users_.front().parallel, keeps_records && reducers_ == 1);
+  }
+
+  std::string wrong_refusal() override {
+    for (const User& user : users_)
+      if (std::string flaw = flaw_of_refusals(*user.parallel, manual_sync_); !flaw.empty())
+        return flaw;
+    return {};
+  }
+
+  std::string wrong_join(std::uint64_t key) override {
+    return users_.empty() ? std::string() : flaw_of_join(*users_.front().parallel, key);
   }
 
   std::string trace_text() const override {

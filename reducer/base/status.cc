@@ -64,16 +64,11 @@ const char* name_of(Code code) {
 Status::Status(Code code, std::string detail) : failure_(std::make_unique<Failure>()) {
   LOCKSTEP_CHECK(code != Code::kOk);
   failure_->code = code;
+  failure_->definite = code == Code::kOutOfMemory;
   failure_->detail = std::move(detail);
 }
 
-Status out_of_memory() {
-  Failure failure;
-  failure.code = Code::kOutOfMemory;
-  failure.definite = true;
-  failure.detail = "there was no memory left";
-  return failure;
-}
+Status out_of_memory() { return Status(Code::kOutOfMemory, "there was no memory left"); }
 
 namespace {
 

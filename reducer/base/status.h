@@ -73,6 +73,7 @@ class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Failure failure) : failure_(std::make_unique<Failure>(std::move(failure))) {}  // NOLINT
+  // Refused memory is always a known cause; for the other codes the caller says so.
   Status(Code code, std::string detail);
   Status(const Status& other)
       : failure_(other.failure_ ? std::make_unique<Failure>(*other.failure_) : nullptr) {}

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
+#include "reducer/device/grow.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -85,8 +86,8 @@ Status StagedGroup::stage(Entry& entry) {
   const std::size_t bytes = bytes_of(collective);
   const bool gathers = collective.op == Op::kAllGather;
   const std::size_t all = gathers ? bytes * static_cast<std::size_t>(size()) : 0;
-  LOCKSTEP_RETURN_IF_ERROR(make_room(entry.data, bytes));
-  LOCKSTEP_RETURN_IF_ERROR(make_room(entry.gathered, all));
+  LOCKSTEP_RETURN_IF_ERROR(grow(device_, entry.data, bytes));
+  LOCKSTEP_RETURN_IF_ERROR(grow(device_, entry.gathered, all));
   const platform::MutexLock lock(starting_);
   device_.wait(stream_, collective.ready);
   if (bytes > 0) {
@@ -96,14 +97,6 @@ Status StagedGroup::stage(Entry& entry) {
   const bool is_needed = collective.op != Op::kBroadcast || collective.root == rank();
   if (is_needed && bytes > 0) device_.download(stream_, collective.data, entry.data, 0, bytes);
   entry.downloaded = device_.record(stream_);
-  return {};
-}
-
-Status StagedGroup::make_room(PinnedMemory& memory, std::size_t bytes) {
-  if (memory.bytes() >= bytes && memory.data() != nullptr) return {};
-  Result<PinnedMemory> larger = device_.allocate_pinned(bytes);
-  if (!larger) return larger.error();
-  memory = std::move(*larger);
   return {};
 }
 

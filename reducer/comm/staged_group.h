@@ -61,7 +61,6 @@ class StagedGroup final : public ProcessGroup {
 
   StagedGroup(std::shared_ptr<ProcessGroup> group, Device& device, const Stream& stream);
   Status stage(Entry& entry);
-  Status make_room(PinnedMemory& memory, std::size_t bytes);
   void send();
   void receive();
   Status begin(Entry& entry);

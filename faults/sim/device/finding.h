@@ -1,7 +1,7 @@
-// Finding: an unordered use of device memory, or a use of memory that did not exist, with both
-// accesses. Findings are collected and end nothing; the test or the oracle decides what they mean.
-// They name memory by label and offset, never by address, so that the same case gives the same
-// text.
+// Finding: an unordered use of device memory, a use of memory that did not exist, or memory that
+// was not needed, with both accesses. Findings are collected and end nothing; the test or the
+// oracle decides what they mean. They name memory by label and offset, never by address, so that
+// the same case gives the same text.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@ enum class FindingKind : std::uint8_t {
   kFreed,  // an operation was submitted, or the host accessed memory, after its release
   // The access is outside of any memory of the device; the operation was not executed.
   kForeign,
+  // A host thread took pinned memory, and gave back next what was as large. `later` has the thread,
+  // and both sizes in the place of the memory.
+  kNeedless,
 };
 
 // One access, such as "stream 1 #4 unpack_bucket reads bucket 0 [0, 64)".
@@ -48,6 +51,8 @@ struct Finding {
         return "freed memory: after " + earlier.to_string() + ", " + later.to_string();
       case FindingKind::kForeign:
         return "foreign memory: " + later.to_string();
+      case FindingKind::kNeedless:
+        return "needless memory: " + later.who + " takes " + later.memory;
     }
     return {};
   }

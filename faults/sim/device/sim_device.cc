@@ -396,7 +396,24 @@ Result<PinnedMemory> SimDevice::allocate_pinned(std::size_t bytes) {
   const bool is_refused = options_.refuses && options_.refuses();
   Block* const block = is_refused ? nullptr : memory_.take_pinned(bytes);
   if (block == nullptr) return failed(out_of_memory());
+  last_pinned_ = {running_fiber(), block, Scheduler::running()->steps()};
   return PinnedMemory(*this, block->data, bytes, block->capacity);
+}
+
+// A thread that takes memory, and gives back other memory at once, has the one in the place of the
+// other. It is larger, or it was not needed: to pin memory takes milliseconds.
+void SimDevice::check_need(const Block& given_back) {
+  constexpr std::uint64_t kAtOnce = 4;  // scheduling points: those of the two calls
+  const TakenMemory last = std::exchange(last_pinned_, {});
+  const bool is_next = last.fiber == running_fiber() && last.block != nullptr &&
+                       Scheduler::running()->steps() - last.step <= kAtOnce;
+  if (!is_next || last.block == &given_back) return;
+  const std::size_t taken = last.block->bytes;
+  if (taken > given_back.bytes) return;
+  const Place place{name_of(*begin_on_host("take")), 0, "take", false,
+                    std::to_string(taken) + " bytes of pinned memory in the place of " +
+                        std::to_string(given_back.bytes)};
+  findings_.push_back({FindingKind::kNeedless, place, {}});
 }
 
 // The release is a write of the host. A copy that is still queued is unordered with it.
@@ -404,6 +421,7 @@ void SimDevice::release_pinned(std::byte* data, std::size_t capacity) {
   MutexLock lock(mutex_);
   Block* const block = memory_.find(data);
   LOCKSTEP_CHECK(block != nullptr);
+  check_need(*block);
   block->release = {begin_on_host("release"), 0, capacity, true, block->number};
   check_order(*block, block->release);
   poison(data, capacity);

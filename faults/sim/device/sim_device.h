@@ -182,6 +182,7 @@ class SimDevice final : public Device {
   std::uint64_t record_on(std::size_t line) LOCKSTEP_REQUIRES(mutex_);
   void wait_on(std::size_t line, std::size_t other, std::uint64_t point) LOCKSTEP_REQUIRES(mutex_);
   void note(std::size_t line, Block& block) LOCKSTEP_REQUIRES(mutex_);
+  void check_need(const Block& given_back) LOCKSTEP_REQUIRES(mutex_);
   void submit_on(std::size_t line, std::string name, std::span<const Touch> touches,
                  std::function<void()> body) LOCKSTEP_REQUIRES(mutex_);
 
@@ -202,6 +203,13 @@ class SimDevice final : public Device {
   std::deque<Line> lines_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<std::uint64_t> spare_ LOCKSTEP_GUARDED_BY(mutex_);  // handles of streams given back
   SimMemory memory_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The pinned memory that was taken last, by which fiber, and when.
+  struct TakenMemory {
+    std::uint32_t fiber = 0;
+    const Block* block = nullptr;
+    std::uint64_t step = 0;  // of the scheduler
+  };
+  TakenMemory last_pinned_ LOCKSTEP_GUARDED_BY(mutex_);
   // By fiber: the handles of the streams that its guards have made current, the innermost last.
   std::map<std::uint32_t, std::vector<std::uint64_t>> current_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<Finding> findings_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -10,6 +10,7 @@
 
 #include "faults/sim/device/test_device_run.h"
 #include "faults/sim/scheduler/test_leaks.h"
+#include "reducer/device/grow.h"
 
 namespace lockstep::simulated {
 namespace {
@@ -439,6 +440,29 @@ TEST(SimDevice, TheHostsWaysIntoPinnedMemoryAreSeenUnlessTheyWaitForTheCopy) {
                         "with it host thread rank 0 #2 write writes"));
   EXPECT_THAT(program(false, false), HasSubstr("download writes pinned memory 1 [0, 8), and in no "
                                                "order with it host thread rank 0 #2 read reads"));
+}
+
+// Whoever keeps what is large enough takes memory only to have more of it.
+TEST(SimDevice, PinnedMemoryThatReplacesNoSmallerOneIsFound) {
+  const auto program = [](std::vector<std::size_t> sizes, bool keeps) {
+    return found([=](Bench& on) {
+      PinnedMemory pinned;
+      for (const std::size_t bytes : sizes) {
+        if (keeps) {
+          EXPECT_TRUE(grow(on.device, pinned, bytes).ok());
+          continue;
+        }
+        Result<PinnedMemory> fresh = on.device.allocate_pinned(bytes);
+        pinned = std::move(*fresh);
+      }
+    });
+  };
+  EXPECT_EQ(program({8, 400, 600, 600, 8}, true), "");
+  EXPECT_EQ(program({8, 400, 600}, false), "");
+  EXPECT_EQ(program({400, 400}, false),
+            "needless memory: host thread rank 0 takes 400 bytes of pinned memory in the place of "
+            "400\n");
+  EXPECT_THAT(program({400, 8}, false), HasSubstr("8 bytes of pinned memory in the place of 400"));
 }
 
 // --- Failures.

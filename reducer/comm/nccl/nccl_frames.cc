@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "reducer/device/grow.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -30,21 +32,12 @@ void add_integers(const std::byte* parts, std::size_t stride, std::size_t bytes,
 
 }  // namespace
 
-Status NcclFrames::grow(PinnedMemory& memory, std::size_t bytes) {
-  if (memory.bytes() >= bytes) return {};
-  Result<PinnedMemory> larger =
-      device_.allocate_pinned(std::bit_ceil(std::max(bytes, kLeastBytes)));
-  if (!larger) return std::move(larger.error());
-  memory = std::move(*larger);
-  return {};
-}
-
 Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
   if (collective.device != &device_) return run_on_host(collective, id);
   const bool is_gather = collective.op == Op::kAllGather;
   const std::size_t bytes = collective.count * size_of(collective.dtype);
   const std::size_t all = is_gather ? bytes * static_cast<std::size_t>(size_) : bytes;
-  LOCKSTEP_RETURN_IF_ERROR(grow(data_, all));
+  LOCKSTEP_RETURN_IF_ERROR(grow(device_, data_, all));
   const std::size_t own = is_gather ? bytes * static_cast<std::size_t>(rank_) : 0;
   device_.note_use(stream_, collective.data);
   device_.download(stream_, collective.data, data_, own, bytes);
@@ -68,8 +61,8 @@ Status NcclFrames::run_on_host(const Collective& collective, const CollectiveId&
 
 bool NcclFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) {
   const std::size_t all = frame_bytes * static_cast<std::size_t>(size_);
-  status_ = grow(going_, all);
-  if (status_.ok()) status_ = grow(coming_, all);
+  status_ = grow(device_, going_, all);
+  if (status_.ok()) status_ = grow(device_, coming_, all);
   if (!status_.ok()) return false;
   going_.write(0, out, all);
   status_ = payload_.submit_frames(going_, coming_, frame_bytes);

@@ -44,7 +44,6 @@ class NcclFrames final : public FrameExchange {
 
  private:
   Status run_on_host(const Collective& collective, const CollectiveId& id);
-  Status grow(PinnedMemory& memory, std::size_t bytes);
 
   NcclPayload& payload_;
   Device& device_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
+#include "reducer/device/grow.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -192,11 +193,7 @@ Status NcclPayload::submit_staged(const Collective& collective, int stage) {
   const bool is_told = collective.op == Op::kBroadcast && collective.root != rank_;
   const std::size_t all = is_gather ? bytes * static_cast<std::size_t>(size_) : bytes;
   LOCKSTEP_RETURN_IF_ERROR(on.memory.grow(device_, stream_, all));
-  if (on.pinned.bytes() < all) {
-    Result<PinnedMemory> pinned = device_.allocate_pinned(grown(all));
-    if (!pinned) return std::move(pinned.error());
-    on.pinned = std::move(*pinned);
-  }
+  LOCKSTEP_RETURN_IF_ERROR(grow(device_, on.pinned, all));
   Collective there = collective;
   there.device = &device_;
   there.ready = {};

@@ -9,6 +9,7 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/nccl/nccl_group_impl.h"
+#include "reducer/device/grow.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -35,12 +36,8 @@ NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& s
 Status NcclProcessGroup::Impl::reserve() {
   const std::size_t bytes = kWindow * static_cast<std::size_t>(size_) * sizeof(CollectiveHeader);
   LOCKSTEP_RETURN_IF_ERROR(headers_.grow(device_, stream_, bytes));
-  for (PinnedMemory* memory : {&told_, &heard_}) {
-    Result<PinnedMemory> pinned = device_.allocate_pinned(bytes);
-    if (!pinned) return std::move(pinned.error());
-    *memory = std::move(*pinned);
-  }
-  return {};
+  LOCKSTEP_RETURN_IF_ERROR(grow(device_, told_, bytes));
+  return grow(device_, heard_, bytes);
 }
 
 // --- Connecting.

@@ -1,0 +1,18 @@
+// Memory of a group that grows with its largest collective, and is kept.
+#pragma once
+
+#include <cstddef>
+
+#include "reducer/base/status.h"
+#include "reducer/device/device.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+
+// Gives `memory` at least `bytes` bytes of pinned memory of the device, a power of two; what it
+// held is lost if it was smaller. Nothing that it has may be in use by a copy. Fails with
+// kOutOfMemory, and then `memory` is unchanged. Any thread; the caller owns the memory.
+Status grow(Device& device, PinnedMemory& memory, std::size_t bytes);
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
