@@ -17,6 +17,7 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
 #include "properties/lane/board_check.h"
+#include "properties/lane/header_check.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
 #include "properties/lane/refusal_check.h"
@@ -254,6 +255,8 @@ class SimEnvironment final : public RankEnvironment {
     }
     if (asks_the_board() && wrong_answer_.empty()) wrong_answer_ = wrongly_settled(program.key);
     if (asks_about_rows() && wrong_answer_.empty()) wrong_answer_ = wrongly_added(program.key);
+    if (asks_about_headers() && wrong_answer_.empty())
+      wrong_answer_ = wrongly_described(program.key);
     return memberships;
   }
 
@@ -358,6 +361,9 @@ class SimEnvironment final : public RankEnvironment {
 
   // The first rank of another program in 16 is asked what it makes of rows that peers send (F3).
   bool asks_about_rows() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 2; }
+
+  // And that of one in 16 how it tells collectives apart (F6).
+  bool asks_about_headers() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 3; }
 
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
   bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }

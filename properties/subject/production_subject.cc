@@ -7,7 +7,7 @@
 #include "properties/subject/hosted_subject.h"
 #include "properties/subject/join_check.h"
 #include "properties/subject/misfit.h"
-#include "properties/subject/refusal_check.h"
+#include "properties/subject/refused_work.h"
 #include "properties/subject/subject_factory.h"
 #include "reducer/base/check.h"
 #include "reducer/hooks/builtin_hooks.h"

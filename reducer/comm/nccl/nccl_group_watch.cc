@@ -247,7 +247,6 @@ void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
   LOCKSTEP_CHECK(!cause.ok());
   if (!cause_.ok()) return attach(cause.to_string());
   cause_ = cause;
-  queued_.notify_all();
   armed_.notify_all();
   closing_.notify_all();
   changed_.notify_all();

@@ -1,4 +1,4 @@
-#include "properties/subject/refusal_check.h"
+#include "properties/subject/refused_work.h"
 
 #include <fmt/format.h>
 
