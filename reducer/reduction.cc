@@ -410,8 +410,9 @@ Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
   return status;
 }
 
+// Where memory is refused again, the failure stays as it is: what follows must still run.
 Status Reducer::with_bucket(Status status, std::size_t b) const {
-  annotate(position(), status.failure(), static_cast<int>(b));
+  attempt([&] { annotate(position(), status.failure(), static_cast<int>(b)); });
   return status;
 }
 
