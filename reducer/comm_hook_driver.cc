@@ -93,10 +93,12 @@ Status CommHookDriver::finish(HookBucket& bucket, platform::Duration timeout) co
 
 // Completes a failure in or around the communication hook of a bucket (S4). An error of the group
 // stays what it is. A hook may fail with any code, also with one of those that groups fail with:
-// only if a collective of the hook failed is it an error of the group.
+// only if a collective of the hook failed is it an error of the group. That may have another code,
+// and names its collective then: a peer whose memory was refused.
 Status CommHookDriver::failure_of(Status status, const HookBucket& bucket) const {
   Failure& failure = status.failure();
-  if (!concerns_group(failure.code) || !bucket.has_failed_collective()) {
+  const bool is_groups = concerns_group(failure.code) || !failure.collective.empty();
+  if (!is_groups || !bucket.has_failed_collective()) {
     if (failure.code != Code::kOutOfMemory) failure.code = Code::kUserFailure;
     failure.rank = kNone;
     failure.suspect = kNone;

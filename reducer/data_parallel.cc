@@ -32,7 +32,7 @@ Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) t
   made_ = std::move(made);
   return {};
 } catch (const std::bad_alloc&) {
-  return out_of_memory();
+  return reducer_->memory_refused();
 }
 
 Status DataParallel::sync_gradients(std::vector<Edge>& outputs) try {
@@ -46,7 +46,7 @@ Status DataParallel::sync_gradients(std::vector<Edge>& outputs) try {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
   return reducer_->arm(outputs, engine_);
 } catch (const std::bad_alloc&) {
-  return out_of_memory();
+  return reducer_->memory_refused();
 }
 
 Status DataParallel::forward_without_gradients(const Module& module) try {
@@ -54,7 +54,7 @@ Status DataParallel::forward_without_gradients(const Module& module) try {
   std::vector<Edge> dropped;
   return module(dropped);
 } catch (const std::bad_alloc&) {
-  return out_of_memory();
+  return reducer_->memory_refused();
 }
 
 }  // namespace LOCKSTEP_NS

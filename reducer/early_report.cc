@@ -19,8 +19,10 @@ void EarlyReport::failed(const Failure& failure) noexcept {
   if (!state_.compare_exchange_strong(state, State::kPreparing)) return;
   attempt([&] {
     first_ = failure;
-    // Peers name who aborted their collectives; nobody is named where this rank did it.
-    if (first_.code == Code::kAborted && first_.rank == kNone) first_.rank = rank_;
+    // Peers name who aborted their collectives; nobody is named where this rank did it. What does
+    // not concern a group arose here: memory was refused.
+    const bool is_own = first_.code == Code::kAborted || !concerns_group(first_.code);
+    if (is_own && first_.rank == kNone) first_.rank = rank_;
     seen_by(rank_, first_);
     state = State::kPreparing;
     if (!state_.compare_exchange_strong(state, State::kReported)) return;

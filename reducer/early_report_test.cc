@@ -39,6 +39,20 @@ TEST(EarlyReport, F2OfTwoFailuresTheFirstIsReported) {
   }
 }
 
+TEST(EarlyReport, F2WhatConcernsNoGroupAroseHere) {
+  for (const auto& [code, rank] : {std::pair(Code::kOutOfMemory, 2), std::pair(Code::kAborted, 2),
+                                   std::pair(Code::kPeerLost, 1)}) {
+    EarlyReport report;
+    report.move_to(std::make_shared<HashStore>(), 2, 3);
+    Failure failure = loss();
+    failure.code = code;
+    if (code != Code::kPeerLost) failure.suspect = kNone;
+    report.failed(failure);
+    ASSERT_TRUE(report.take().has_value());
+    EXPECT_EQ(report.take()->rank, rank) << name_of(code);
+  }
+}
+
 TEST(EarlyReport, F2NothingIsReportedOnceTheRankHasACauseOfItsOwn) {
   const auto store = std::make_shared<HashStore>();
   EarlyReport report;

@@ -117,7 +117,8 @@ Status Reducer::fail(Failure failure) {
   return failures_.copy_of_poison();
 }
 
-Status Reducer::completed(Status status) const {
+Status Reducer::memory_refused() const {
+  Status status = out_of_memory();
   complete(position(), status.failure());
   return status;
 }

@@ -288,7 +288,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     if (is_silence_to_most(reports, settled)) settled.rank = settled.suspect;
   }
   settled.reported_by = rank_;
-  // A cause outside of any pass (a local backward that threw) still reached this rank in some pass.
+  // Who aborts a group may name no pass. It still reached this rank in one.
   if (settled.pass == kNone) settled.pass = own.pass;
   if (settled.collective.empty()) {
     settled.collective = own.collective;

@@ -101,6 +101,10 @@ TEST_F(TrainingPositionTest, AFailureThatNamesNobodyAroseHereUnlessItIsTheGroups
   EXPECT_EQ(late.rank, 1);
   EXPECT_EQ(late.pass, 5);
   EXPECT_FALSE(late.definite) << "it may wait for a peer";
+  Failure refusal = failure_of(Code::kPoisoned, "another reducer has failed before");
+  complete(at(5), refusal);
+  EXPECT_EQ(refusal.rank, 1);
+  EXPECT_FALSE(refusal.definite) << "its cause is elsewhere";
   Failure lost = failure_of(Code::kPeerLost, "closed");
   lost.collective = "all_reduce";
   complete(at(5), lost);

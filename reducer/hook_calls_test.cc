@@ -109,6 +109,18 @@ TEST_F(HookCalls, F1RefusedMemoryStaysWhatItIs) {
   EXPECT_EQ(train().code(), Code::kOutOfMemory);
 }
 
+// The group of a hook may be told that a peer was refused memory.
+TEST_F(HookCalls, F2MemoryThatAPeerWasRefusedIsNotThisRanks) {
+  create();
+  group_->failure = Status(Code::kOutOfMemory, "the GPU of rank 1 has no memory left");
+  group_->failure.failure().rank = 1;
+  group_->failure.failure().collective = name_of(Op::kAllReduceSum);
+  const Status status = train();
+  EXPECT_EQ(status.code(), Code::kOutOfMemory);
+  EXPECT_EQ(status.failure().rank, 1);
+  EXPECT_FALSE(status.failure().collective.empty());
+}
+
 // P1: the average would take the place of what such a backward adds. The pass goes on.
 TEST_F(HookCalls, P1ABackwardToAGradientThatThePassHasTakenIsRefused) {
   Status inside;

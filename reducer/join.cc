@@ -11,7 +11,8 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 Status Reducer::begin_join(const JoinOptions& options) {
-  return join_.begin(options, collectives_.size());
+  Status status = join_.begin(options, collectives_.size());
+  return status.code() == Code::kOutOfMemory ? memory_refused() : std::move(status);
 }
 
 // All ranks of the group announce their event; kNone is a rank out of inputs. The call returns the

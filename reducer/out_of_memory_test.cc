@@ -219,7 +219,10 @@ class Job {
     if (synced) ++steps_;
     const Armed armed;
     joins_before_backward_ = kNone;
-    LOCKSTEP_RETURN_IF_ERROR(parallel_->forward(module, outputs));
+    if (Status status = parallel_->forward(module, outputs); !status.ok()) {
+      EXPECT_EQ(status.failure().rank, 0) << status.to_string();
+      return status;
+    }
     joins_before_backward_ = joins();
     if (outputs.empty()) return Status(Code::kInternal, "a forward gave no output, and no error");
     const std::array<Tensor, 1> gradients = {gradient_};

@@ -37,6 +37,7 @@ Status meeting(ProcessGroup& group, const Call& call) {
     return call();
   } catch (const std::bad_alloc&) {
     Status cause = out_of_memory();
+    cause.failure().rank = cause.failure().reported_by = group.rank();
     guarded([&] {
       group.abort(cause);
       return Status();
@@ -176,10 +177,10 @@ Status Reducer::lay_out_pinned() {
 // Restores the state of a reducer that has seen no pass in its group.
 Status Reducer::start_over() {
   close_pass(false);
+  passes_.start_over();
   if (order_.is_rebuilt()) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   order_.start_over(replicas_.size());
   state_.start_over();
-  passes_.start_over();
   idle_core().forget_passes();
   join_.end();
   hooks_.start_over();
@@ -206,7 +207,7 @@ Status Reducer::begin_forward() try {
   if (failures_.is_poisoned()) return failures_.refusal();
   return check_complete();
 } catch (const std::bad_alloc&) {
-  return completed(out_of_memory());
+  return memory_refused();
 }
 
 Status Reducer::check_complete() try {
@@ -224,7 +225,7 @@ Status Reducer::check_complete() try {
   }
   return give_up(incomplete());
 } catch (const std::bad_alloc&) {
-  return completed(out_of_memory());
+  return memory_refused();
 }
 
 Status Reducer::rebuild_buckets() try {
@@ -306,7 +307,7 @@ Status Reducer::copy_to_replicas() try {
   state_.is_copied = true;
   return {};
 } catch (const std::bad_alloc&) {
-  return completed(out_of_memory());
+  return memory_refused();
 }
 
 // The root is the lowest rank that trains: under a join rank 0 may be out of inputs, and its
@@ -349,7 +350,7 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   return {};
 } catch (const std::bad_alloc&) {
   outputs.clear();  // Some outputs may refer to the pass, and others not.
-  return completed(out_of_memory());
+  return memory_refused();
 }
 
 Status Reducer::reset(Membership membership) try {
@@ -368,7 +369,7 @@ Status Reducer::reset(Membership membership) try {
   if (!status.ok()) failures_.set_poison(status);
   return status;
 } catch (const std::bad_alloc&) {
-  failures_.set_poison(completed(out_of_memory()));
+  failures_.set_poison(memory_refused());
   return failures_.copy_of_poison();
 }
 

@@ -109,6 +109,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
   // The first cause; ok if the reducer is not poisoned.
   const Status& poisoned() const { return failures_.poison(); }
+  // The error of a request for memory that was refused on this rank, now. It changes nothing.
+  Status memory_refused() const;
   const Layout& layout() const { return buckets_.layout(); }
   // The ready order that the rebuilt buckets follow, as indices into parameter_infos(). It is empty
   // before the rebuild.
@@ -206,7 +208,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status give_up(Status status);
   void put_reported_first(Failure& failure);
   Status fail(Failure failure);
-  Status completed(Status status) const;
   void stop_group(const Status& cause);
 
   bool after_backward() const { return options_.schedule == Schedule::kAfterBackward; }

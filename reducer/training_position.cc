@@ -75,7 +75,8 @@ void complete(const TrainingPosition& position, Failure& failure) {
     failure.pass = position.pass != kNone ? position.pass : position.next_pass;
   if (failure.rank != kNone || is_of_group(failure)) return;
   failure.rank = position.rank;
-  if (failure.code != Code::kTimeout) failure.definite = true;
+  const bool is_inferred = failure.code == Code::kTimeout || failure.code == Code::kPoisoned;
+  if (!is_inferred) failure.definite = true;
 }
 
 }  // namespace LOCKSTEP_NS

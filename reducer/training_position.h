@@ -38,8 +38,8 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket);
 // backward (F7), may name a rank that this group does not have. It is replaced by this rank.
 void keep_to_group(const TrainingPosition& position, Failure& failure);
 // Completes a failure that this rank raises: who reports it, and the pass. If it names no rank and
-// is not the group's, it arose here, and all but a timeout is a known cause then. It allocates
-// nothing.
+// is not the group's, it arose here. Then it is a known cause, unless it is a timeout, or the
+// refusal of a reducer that has failed before. It allocates nothing.
 void complete(const TrainingPosition& position, Failure& failure);
 
 }  // namespace LOCKSTEP_NS

@@ -24,7 +24,7 @@ std::string text_of(const Header& header) {
   if (header.bucket != kNone) out += ", bucket " + std::to_string(header.bucket);
   out += ", sequence " + std::to_string(header.sequence);
   if (header.verify) out += ", verified";
-  if (header.reducer_id > 0) out += ", source " + std::to_string(header.reducer_id);
+  if (header.reducer_id > 0) out += ", reducer " + std::to_string(header.reducer_id);
   return out;
 }
 

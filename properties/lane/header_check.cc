@@ -10,46 +10,22 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::uint32_t kCollectives = 4;  // of each key
-constexpr std::uint32_t kFields = 10;
 
-// Changes one field. Returns false where that makes no difference: only a broadcast has a root.
-bool change(std::uint32_t field, Collective& collective) {
-  const bool is_broadcast = collective.op == Op::kBroadcast;
-  switch (field) {
-    case 0:
-      collective.op = is_broadcast ? Op::kAllGather : Op::kBroadcast;
-      return true;
-    case 1:
-      collective.dtype = collective.dtype == DType::kFloat32 ? DType::kFloat64 : DType::kFloat32;
-      return true;
-    case 2:
-      collective.reduction = collective.reduction == Reduction::kRankOrdered
-                                 ? Reduction::kNative
-                                 : Reduction::kRankOrdered;
-      return true;
-    case 3:
-      collective.verify = !collective.verify;
-      return true;
-    case 4:
-      ++collective.root;
-      return is_broadcast;
-    case 5:
-      ++collective.bucket;
-      return true;
-    case 6:
-      ++collective.count;
-      return true;
-    case 7:
-      ++collective.pass;
-      return true;
-    case 8:
-      ++collective.reducer_id;
-      return true;
-    default:
-      collective.factor *= 2;
-      return true;
-  }
-}
+// Each of these changes one field, so that other ranks must notice.
+constexpr void (*kChanges[])(Collective&) = {
+    [](Collective& c) { c.op = c.op == Op::kBroadcast ? Op::kAllGather : Op::kBroadcast; },
+    [](Collective& c) { c.dtype = c.dtype == DType::kInt32 ? DType::kFloat64 : DType::kInt32; },
+    [](Collective& c) {
+      c.reduction =
+          c.reduction == Reduction::kNative ? Reduction::kRankOrdered : Reduction::kNative;
+    },
+    [](Collective& c) { c.verify = !c.verify; },
+    [](Collective& c) { ++c.bucket; },
+    [](Collective& c) { ++c.count; },
+    [](Collective& c) { ++c.pass; },
+    [](Collective& c) { ++c.reducer_id; },
+    [](Collective& c) { c.factor *= 2; },
+};
 
 Collective drawn(properties::Random& chance) {
   constexpr Op kOps[] = {Op::kAllReduceSum, Op::kBroadcast, Op::kAllGather};
@@ -79,7 +55,7 @@ std::string words_for(const Collective& collective, std::uint32_t sequence) {
       if_so(collective.op == Op::kBroadcast, fmt::format(" from root {}", collective.root)),
       if_so(collective.bucket != kNone, fmt::format("bucket {}, ", collective.bucket)),
       if_so(collective.pass != kNone, fmt::format("pass {}, ", collective.pass)), sequence,
-      if_so(collective.reducer_id > 0, fmt::format(", source {}", collective.reducer_id)),
+      if_so(collective.reducer_id > 0, fmt::format(", reducer {}", collective.reducer_id)),
       if_so(collective.verify, ", verified"), if_so(is_ordered, ", rank-ordered"));
 }
 
@@ -94,11 +70,19 @@ std::string wrongly_described(std::uint32_t key) {
     const std::string text = describe(header);
     const std::string right = words_for(collective, sequence);
     if (text != right) return fmt::format("it calls a collective '{}', which is '{}'", text, right);
-    for (std::uint32_t field = 0; field < kFields; ++field) {
+    const auto is_same = [&](const Collective& other) {
+      return header_of(other, sequence) == header;
+    };
+    for (const auto change : kChanges) {
       Collective other = collective;
-      if (change(field, other) && header_of(other, sequence) == header)
+      change(other);
+      if (is_same(other))
         return fmt::format("it cannot tell '{}' from '{}'", words_for(other, sequence), right);
     }
+    Collective of_other_root = collective;
+    ++of_other_root.root;
+    if (is_same(of_other_root) != (collective.op != Op::kBroadcast))
+      return fmt::format("it takes the root of '{}' for another thing than it is", right);
     if (header_of(collective, sequence + 1) == header) return "it cannot tell two numbers apart";
   }
   return {};

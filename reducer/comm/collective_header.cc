@@ -37,7 +37,7 @@ std::string describe(const CollectiveHeader& header, const std::string& more) {
   if (header.bucket != kNone) out += "bucket " + std::to_string(header.bucket) + ", ";
   if (header.pass != kNone) out += "pass " + std::to_string(header.pass) + ", ";
   out += "sequence " + std::to_string(header.sequence);
-  if (header.reducer_id > 0) out += ", source " + std::to_string(header.reducer_id);
+  if (header.reducer_id > 0) out += ", reducer " + std::to_string(header.reducer_id);
   if (header.verify != 0) out += ", verified";
   if (header.is_rank_ordered_sum()) out += ", rank-ordered";
   return out + more + ")";

@@ -51,7 +51,7 @@ TEST(CollectiveHeader, WordsSayWhatDiffers) {
   other.reducer_id = 2;
   other.verify = true;
   EXPECT_EQ(describe(header_of(other, 7), ", ring"),
-            "all_reduce of 8 float32 times 0.500000 (bucket 3, pass 1, sequence 7, source 2, "
+            "all_reduce of 8 float32 times 0.500000 (bucket 3, pass 1, sequence 7, reducer 2, "
             "verified, rank-ordered, ring)");
   Collective broadcast;
   broadcast.op = Op::kBroadcast;

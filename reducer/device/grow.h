@@ -9,9 +9,13 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Gives `memory` at least `bytes` bytes of pinned memory of the device, a power of two; what it
-// held is lost if it was smaller. Nothing that it has may be in use by a copy. Fails with
-// kOutOfMemory, and then `memory` is unchanged. Any thread; the caller owns the memory.
+// How much to ask for where `bytes` are needed: a power of two, so that memory which grows is
+// replaced rarely. The least is small, so that generated programs outgrow it, too.
+std::size_t grown_size(std::size_t bytes);
+
+// Gives `memory` at least `bytes` bytes of pinned memory of the device; what it held is lost if it
+// was smaller. Nothing that it has may be in use by a copy. Fails as Device::allocate_pinned()
+// does, and then `memory` is unchanged. Any thread; the caller owns the memory.
 Status grow(Device& device, PinnedMemory& memory, std::size_t bytes);
 
 }  // namespace LOCKSTEP_NS

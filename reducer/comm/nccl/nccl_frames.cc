@@ -1,7 +1,6 @@
 #include "reducer/comm/nccl/nccl_frames.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -10,8 +9,6 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
-
-constexpr std::size_t kLeastBytes = 256;  // The frames grow when a collective needs more.
 
 Status interrupted() { return Status(Code::kAborted, "the group ended meanwhile"); }
 
@@ -80,7 +77,7 @@ void NcclFrames::add_in_order(const Collective& collective, const std::byte* par
   if (collective.dtype == DType::kInt32) return add_integers(parts, stride, bytes, ranks, sum);
   const std::size_t all = (ranks + 1) * bytes;
   if (!parts_ || parts_->bytes() < all) {
-    Result<Ref<Storage>> storage = host_.allocate(std::bit_ceil(std::max(all, kLeastBytes)));
+    Result<Ref<Storage>> storage = host_.allocate(grown_size(all));
     if (!storage) throw std::bad_alloc();
     parts_ = std::move(*storage);
   }

@@ -1,7 +1,6 @@
 #include "reducer/comm/nccl/nccl_payload.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -10,8 +9,6 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
-
-constexpr std::size_t kLeastPayload = 256;  // Small, so that generated programs outgrow it, too.
 
 NcclDataType type_of(DType dtype) {
   switch (dtype) {
@@ -31,8 +28,6 @@ NcclDataType type_of(DType dtype) {
   }
   return NcclDataType::kUint8;  // The elements are moved, not added.
 }
-
-std::size_t grown(std::size_t bytes) { return std::bit_ceil(std::max(bytes, kLeastPayload)); }
 
 std::size_t bytes_of(const Collective& collective) {
   return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
@@ -72,7 +67,7 @@ bool nccl_can_sum(DType dtype) { return dtype != DType::kByte && dtype != DType:
 // New memory belongs to the current stream at first, and that stream may still use it.
 Status StreamMemory::grow(Device& device, const Stream& stream, std::size_t bytes) {
   if (storage_ && storage_->bytes() >= bytes) return {};
-  Result<Ref<Storage>> storage = device.allocate(grown(bytes));
+  Result<Ref<Storage>> storage = device.allocate(grown_size(bytes));
   if (!storage) return std::move(storage.error());
   storage_ = std::move(*storage);
   device.note_use(stream, storage_->data());
