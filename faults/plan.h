@@ -102,8 +102,8 @@ enum class Kind : std::uint8_t {
   // It then has an old generation of the group, in which it must not end a step.
   kRankLeftOut,
   // sim: the site-th request of `rank` for memory of tensors, or for pinned memory, is refused. In
-  // a
-  // step the requests of the program, for gradients, count as well as those of the reducer.
+  // a step that counts the requests of the reducer, of the program for its gradients, and of the
+  // training loop itself, which makes its own once more, so that such a fault has no effect.
   kMemoryRefused,
 };
 constexpr int kKinds = 40;

@@ -484,8 +484,8 @@ void PlanDrawer::draw_memory_fault() {
   case_.faults.faults.push_back(fault);
 }
 
-// Most of the requests in a step are for gradients, and the first ones are the likeliest to be of a
-// step that has just begun: small and large numbers are equally likely.
+// A step has from a few to some 60 requests. Small and large numbers are equally likely: the number
+// of binary digits is drawn first.
 void PlanDrawer::draw_memory_fault_in_step() {
   if (!drawable_kinds(options_).has(Kind::kMemoryRefused)) return;
   if (random_.percent(75)) case_.faults.faults.clear();

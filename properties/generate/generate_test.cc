@@ -130,6 +130,21 @@ TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
   }
 }
 
+// F1: also where no rank resets.
+TEST(Generate, InTheSimulatorMemoryIsRefusedInSteps) {
+  std::uint64_t in_steps = 0;
+  std::set<std::uint32_t> sites;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    for (const faults::Fault& fault : generate(19, index).faults.faults) {
+      if (fault.kind != faults::Kind::kMemoryRefused || fault.in_reset) continue;
+      ++in_steps;
+      sites.insert(fault.site);
+    }
+  }
+  EXPECT_GE(in_steps, kCases / 50);
+  EXPECT_GE(sites.size(), 40u);
+}
+
 // No policy starves: one that finds little of what is planted may find what is not.
 TEST(Generate, EveryPolicyIsDrawnOnEveryTransportUnlessOneIsNamed) {
   GenerateOptions options;

@@ -362,7 +362,7 @@ class SimEnvironment final : public RankEnvironment {
   // The first rank of another program in 16 is asked what it makes of rows that peers send (F3).
   bool asks_about_rows() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 2; }
 
-  // And that of one in 16 how it tells collectives apart (F6).
+  // The first rank of another program in 16 is asked how it tells collectives apart (F6).
   bool asks_about_headers() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 3; }
 
   // One program in four agrees on its rosters through a store, as real ranks do (F9).

@@ -317,5 +317,23 @@ TEST_F(OutcomesTest, AFaultThatFiredAllowsItsErrors) {
   EXPECT_FALSE(membership(0, failure_of(0)).is_member);
 }
 
+// The first request in this step is for the gradient of a node.
+TEST_F(OutcomesTest, F1RefusedMemoryPoisonsInAForwardAndNamesTheRank) {
+  case_.faults.faults = {{faults::Kind::kMemoryRefused, 0, 0, 0, 0}};
+  observe();
+  ObservedStep& step = observation_.ranks[0].steps[0];
+  const Failure refused = failure_of(0);
+  ASSERT_EQ(refused.code, Code::kOutOfMemory);
+  EXPECT_FALSE(step.poisoned) << "nothing was launched";
+  EXPECT_TRUE(membership(0, refused).is_member);
+  step.failed_call = -1;
+  EXPECT_EQ(membership(0, refused).unmet, Must::kState);
+  step.poisoned = true;
+  EXPECT_TRUE(membership(0, refused).is_member);
+  Failure blames_a_peer = refused;
+  blames_a_peer.rank = 1;
+  EXPECT_FALSE(membership(0, blames_a_peer).is_member);
+}
+
 }  // namespace
 }  // namespace lockstep::properties

@@ -43,11 +43,18 @@ class AttemptOracle {
     if (fault.kind == faults::Kind::kMemoryRefused)
       return failure.code == Code::kOutOfMemory ? "" : "does not say that memory was refused";
     if (failure.code != Code::kTransport) return "is not that of a call that failed";
-    const char* const call = faults::name_of(faults::connect_call(fault));
-    const bool says_which = failure.detail.find(call) != std::string::npos;
-    return says_which && has_words_of_call(case_, failure)
+    return says_which(faults::connect_call(fault), failure) && has_words_of_call(case_, failure)
                ? ""
                : "does not say which call failed, and how";
+  }
+
+  // A question about a communicator tells how the call ended that makes it.
+  static bool says_which(faults::ConnectCall call, const Failure& failure) {
+    using Call = faults::ConnectCall;
+    const auto names = [&](Call each) {
+      return failure.detail.find(faults::name_of(each)) != std::string::npos;
+    };
+    return call == Call::kAsyncError ? names(Call::kInit) || names(Call::kShrink) : names(call);
   }
 
   std::vector<std::uint32_t> members_of(std::uint32_t rank, std::uint32_t generation) const {

@@ -18,8 +18,8 @@ namespace lockstep::properties {
 // Whether the fault makes a user's code fail: a node, or a communication hook.
 bool is_of_user(const faults::Fault& fault);
 
-// Whether the fault can make a user's code fail: also one that refuses memory in a step does, where
-// a node asks for it.
+// Whether the fault can make a user's code fail: it is_of_user(), or it refuses memory in a step,
+// for which a node may have asked.
 bool may_be_of_user(const faults::Fault& fault);
 
 class ErrorContext {

@@ -58,13 +58,15 @@ void FaultErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& e
   errors.push_back(std::move(allowed));
   // In a local step the forward, too, may report the failure of a peer.
   const Among calls = is_local ? Among{} : c_.local_calls(c_.rank_, step);
-  if (calls.is_empty() || std::none_of(c_.fatal_.begin(), c_.fatal_.end(), may_be_of_user)) return;
+  Among codes = Among::none();
+  for (const faults::Fault& fault : c_.fatal_)
+    if (may_be_of_user(fault))
+      codes = codes | Among::of({is_of_user(fault) ? Code::kUserFailure : Code::kOutOfMemory});
+  if (calls.is_empty() || codes.is_empty()) return;
   // Only the engine runs a local backward, and the engine knows no rank and no pass.
   AllowedError local{.faults = c_.fatal_};
   local.requirements.allow(Must::kCode,
-                           {.codes = Among::of({Code::kUserFailure, Code::kOutOfMemory}),
-                            .calls = calls,
-                            .open = Unspecified::kLocalBackward});
+                           {.codes = codes, .calls = calls, .open = Unspecified::kLocalBackward});
   errors.push_back(std::move(local));
 }
 
@@ -163,7 +165,7 @@ void FaultErrors::require_cause(std::uint32_t step, Requirements& it) const {
   Among culprits = Among::none();
   for (const faults::Fault& fault : c_.fatal_) {
     if (!reaches(fault, step)) continue;
-    const bool is_own = fault.rank == c_.rank_ && !is_of_user(fault);
+    const bool is_own = fault.rank == c_.rank_ && !may_be_of_user(fault);
     if (!tells_culprit(fault) || is_own) return;
     add_rank(culprits, c_.group_rank(step, fault.rank));
   }

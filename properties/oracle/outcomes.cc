@@ -147,43 +147,47 @@ void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
 // After all other errors it refuses work (P12).
 void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
   constexpr Among kRefused = Among::of({Code::kSecondBackward});
-  constexpr Among kOwn = kOwnErrors & ~kRefused & ~kUneven;
+  constexpr Among kMemory = Among::of({Code::kOutOfMemory});
+  constexpr Among kOwn = kOwnErrors & ~kRefused & ~kUneven & ~kMemory;
   it.allow(Must::kState, {.codes = ~kOwnErrors, .with = kRefusesWork});
-  it.allow(Must::kState, {.codes = kOwn | kRefused, .with = kRefusesWork, .without = kIsOwn});
+  it.allow(Must::kState,
+           {.codes = kOwn | kRefused | kMemory, .with = kRefusesWork, .without = kIsOwn});
   it.allow(Must::kState, {.codes = kRefused, .with = kIsOwn, .without = kRefusesWork});
   // A rank that raised the error may have left before others received it (S2).
   it.allow(Must::kState, {.codes = kUneven, .with = kNamesCollective | kRefusesWork});
   it.allow(Must::kState, {.codes = kUneven, .without = kNamesCollective | kRefusesWork});
-  if (c_.is_local(step)) {
-    it.allow(Must::kState, {.codes = kOwn, .with = kIsOwn, .without = kRefusesWork});
-  } else {
-    const Among local = c_.local_calls(c_.rank_, step);
-    it.allow(Must::kState,
-             {.codes = kOwn, .calls = ~local, .with = kIsOwn | kHadLaunched | kRefusesWork});
-    it.allow(
-        Must::kState,
-        {.codes = kOwn, .calls = ~local, .with = kIsOwn, .without = kHadLaunched | kRefusesWork});
-    it.allow(Must::kState,
-             {.codes = kOwn, .calls = local, .with = kIsOwn, .without = kRefusesWork});
-  }
-  // A forward sends buffers, or lays out buckets, with all ranks, and a collective may need memory
-  // itself: a rank that is refused memory then ends the group.
-  constexpr Among kRefusedMemory = Among::of({Code::kOutOfMemory});
+  // A forward sends buffers, or lays out buckets, with all ranks: a rank that is refused memory
+  // then ends the group. A collective may need memory itself. (A checkpoint runs its forward inside
+  // of the backward.)
   constexpr std::int64_t kForward = -1;  // ObservedStep::failed_call
   const reference::Step& record = c_.case_.program.steps[step];
   const reference::RankPass& pass = record.variants[c_.rank_ % record.variants.size()];
   const bool is_nested = pass.recompute != reference::Recompute::kNone;
   const Among forwards = is_nested ? Among() : Among::of({kForward});
-  it.allow(Must::kState,
-           {.codes = kRefusedMemory, .calls = forwards, .with = kIsOwn | kRefusesWork});
-  it.allow(Must::kState,
-           {.codes = kRefusedMemory, .with = kIsOwn | kNamesCollective | kRefusesWork});
+  it.allow(Must::kState, {.codes = kMemory, .calls = forwards, .with = kIsOwn | kRefusesWork});
+  it.allow(Must::kState, {.codes = kMemory, .with = kIsOwn | kNamesCollective | kRefusesWork});
+  require_state_after_backward(kOwn, {}, step, it);
+  require_state_after_backward(kMemory, is_nested ? Among() : ~forwards, step, it);
   // The launched collective may belong to the other reducer, which has not failed.
   if (!c_.has_one_reducer())
-    it.allow(Must::kState, {.codes = kOwn | kUneven,
+    it.allow(Must::kState, {.codes = kOwn | kUneven | kMemory,
                             .with = kIsOwn,
                             .without = kRefusesWork,
                             .open = Unspecified::kPoisonOfOther});
+}
+
+// Of errors of the rank's own with these codes, in these calls.
+void Outcomes::require_state_after_backward(Among codes, Among calls, std::uint32_t step,
+                                            Requirements& it) const {
+  const Among local = c_.is_local(step) ? Among() : c_.local_calls(c_.rank_, step);
+  const Among synced = calls & ~local;
+  it.allow(Must::kState,
+           {.codes = codes, .calls = synced, .with = kIsOwn | kHadLaunched | kRefusesWork});
+  it.allow(
+      Must::kState,
+      {.codes = codes, .calls = synced, .with = kIsOwn, .without = kHadLaunched | kRefusesWork});
+  it.allow(Must::kState,
+           {.codes = codes, .calls = calls & local, .with = kIsOwn, .without = kRefusesWork});
 }
 
 // A rank that reports a peer's own error has observed something itself, and must report that, too
@@ -195,8 +199,10 @@ void Outcomes::require_own_view(Requirements& it) const {
   it.allow(Must::kOwnView, {.causes = kNobody});
   it.allow(Must::kOwnView, {.reporters = kNobody});
   it.allow(Must::kOwnView, {.codes = kUneven, .open = Unspecified::kAttached});
-  // A group may itself be told why a peer's collective failed.
-  it.allow(Must::kOwnView, {.codes = Among::of({Code::kOutOfMemory}), .with = kNamesCollective});
+  // Over NCCL a rank may learn from its group alone, and not by an error of its own, that a peer's
+  // collective was refused memory.
+  if (c_.is_over_nccl())
+    it.allow(Must::kOwnView, {.codes = Among::of({Code::kOutOfMemory}), .with = kNamesCollective});
   if (c_.observation_.attaches)
     it.allow(Must::kOwnView, {.codes = ~kUneven, .with = kSaysWhatItSaw});
   else

@@ -39,6 +39,8 @@ class Outcomes {
   bool is_interrupted(std::uint32_t step) const;
   void require_wait(std::uint32_t step, Requirements& it) const;
   void require_state(std::uint32_t step, Requirements& it) const;
+  void require_state_after_backward(Among codes, Among calls, std::uint32_t step,
+                                    Requirements& it) const;
   void require_own_view(Requirements& it) const;
 
   ErrorContext c_;

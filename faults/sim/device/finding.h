@@ -1,7 +1,7 @@
 // Finding: an unordered use of device memory, a use of memory that did not exist, or memory that
-// was not needed, with both accesses. Findings are collected and end nothing; the test or the
-// oracle decides what they mean. They name memory by label and offset, never by address, so that
-// the same case gives the same text.
+// was not needed; with both accesses where there are two. Findings are collected and end nothing;
+// the test or the oracle decides what they mean. They name memory by label and offset, never by
+// address, so that the same case gives the same text.
 #pragma once
 
 #include <cstdint>

@@ -116,9 +116,9 @@ NcclResult SimNccl::start_call(const char* function, bool moves_data, const SimN
   for (std::uint32_t i = 0; i < faults::kConnectCalls && !is_of_collectives; ++i) {
     const auto call = static_cast<faults::ConnectCall>(i);
     if (std::string_view(function) != faults::name_of(call)) continue;
+    // The text does not name the call, so the group has to.
     if (here < network_.injector().world() && network_.injector().on_connect_call(here, call))
-      return refuse(NcclResult::kInternalError,
-                    std::string(function) + ": " + faults::kCallErrorText);
+      return refuse(NcclResult::kInternalError, faults::kCallErrorText);
   }
   for (const SimNcclFault& one : options_.faults) {
     if (one.process != kNone && static_cast<std::uint32_t>(one.process) != here) continue;
