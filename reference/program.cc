@@ -158,6 +158,7 @@ bool is_local_output(const RankPass& pass, std::uint32_t output) {
 
 // Whether a backward call that comes after `forwards` of the forwards starts at a synced output.
 bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
+  if (backward.held) return false;
   const std::uint32_t outputs = outputs_until(pass, forwards);
   if (backward.roots.empty()) {
     for (std::uint32_t output = 0; output < outputs; ++output)
@@ -192,10 +193,8 @@ void limit_order(const Options& options, PassKind kind, RankPass& pass) {
         !is_last && kind != PassKind::kNoGrad && backward.forwards >= least &&
         backward.forwards < pass.forwards.size() && outputs_until(pass, backward.forwards) > 0 &&
         (may_mix || !is_synced) && !(is_synced && starts_synced(pass, backward, backward.forwards));
-    if (comes_early)
-      name_roots(pass, backward);
-    else
-      backward.forwards = 0;
+    if (!comes_early) backward.forwards = 0;
+    if (comes_early && !backward.held) name_roots(pass, backward);
     least = backward.forwards == 0 ? ~std::uint32_t{0} : backward.forwards;
     any_synced = any_synced || (backward.forwards == 0 && keeps_a_forward(pass) &&
                                 starts_synced(pass, backward, pass.forwards.size()));
@@ -203,7 +202,27 @@ void limit_order(const Options& options, PassKind kind, RankPass& pass) {
   if (any_synced) return;
   for (Forward& forward : pass.forwards) forward.local = false;
   for (Backward& backward : pass.backwards)
-    if (is_synced) backward.forwards = 0;
+    if (is_synced) backward.forwards = 0, backward.held = false;
+}
+
+bool does_more(const Backward& call) {
+  return call.evaluates || call.zeroes || call.updates || call.drops || call.held;
+}
+
+// What ranks do between calls: see Backward. Call limit_order() before.
+void limit_between(const Program& program, const Step& step, RankPass& pass) {
+  const bool are_called = step.kind != PassKind::kNoGrad && keeps_a_forward(pass);
+  const bool can_zero = step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill;
+  const bool has_replicas = std::any_of(program.parameters.begin(), program.parameters.end(),
+                                        [](const Parameter& each) { return each.copy_of > 0; });
+  bool has_begun = false;  // some call has started at an output of the pass
+  for (Backward& call : pass.backwards) {
+    if (!are_called) call.evaluates = call.zeroes = call.updates = call.drops = call.held = false;
+    if (!can_zero || has_begun) call.zeroes = false;
+    if (has_replicas && has_begun) call.evaluates = false;
+    has_begun = has_begun || (step.kind == PassKind::kSynced && are_called &&
+                              starts_synced(pass, call, pass.forwards.size()));
+  }
 }
 
 void limit_step(Step& step, const Program& program) {
@@ -223,6 +242,7 @@ void limit_step(Step& step, const Program& program) {
     if (step.kind == PassKind::kSynced && any_keeps && !keeps_a_forward(pass))
       pass.forwards.back().discard = false;
     limit_order(program.options, step.kind, pass);
+    limit_between(program, step, pass);
     limit(pass.recompute, Recompute::kTwiceFails);
     if (!may_recompute(program.options, step, pass)) pass.recompute = Recompute::kNone;
   }
@@ -291,6 +311,7 @@ void normalize(Program& program) {
 bool may_recompute(const Options& options, const Step& step, const RankPass& pass) {
   return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
          !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&
+         std::none_of(pass.backwards.begin(), pass.backwards.end(), does_more) &&
          !options.manual_sync && !options.early_termination;
 }
 

@@ -13,7 +13,8 @@
 // reducer):
 //
 // For each step, every rank r takes `variants[r % variants.size()]`, its RankPass, and
-//   1. zeroes gradients as `zero_grad` says (before the step's first forward);
+//   1. zeroes gradients as `zero_grad` says: before the step's first forward, or, if some of the
+//      pass's calls have `zeroes`, just before each of these and not before the forward;
 //   2. runs the forwards in order: under no_sync when kind is kNoSync or the forward is local,
 //      without gradients when kind is kNoGrad. With Options::manual_sync it never uses no_sync;
 //      after the last forward of a kSynced step, and only then, it calls sync_gradients with all
@@ -23,12 +24,14 @@
 //      one call with every output), as soon as Backward::forwards of the forwards have run; the
 //      roots are indices, modulo, into the list of outputs of all kept forwards of the step, in
 //      order; duplicates count once. Each root starts with the gradient 1. All calls but the last
-//      retain the graph. With no output kept, no backward is called at all. Before the last call
-//      the rank lets go of every output that is not a root of it, unless keep_outputs is set.
-//   4. with keep_outputs, or if its last call starts from outputs of local forwards alone, calls
-//      check_complete(), then lets go of everything; with hold_outputs it
-//      lets go of the outputs when the next step that it does not skip has ended, whatever comes
-//      of either.
+//      retain the graph. With no output kept, no backward is called at all. Before a call the rank
+//      does what the fields of Backward say; before the last call it lets go of every output that
+//      is not a root of it, unless keep_outputs is set. A call with `held` starts from outputs of
+//      the step before, and is left out if the rank holds none (held_outputs);
+//   4. with keep_outputs, or if its last call starts from no output of a synced forward of the
+//      step, calls check_complete(), then lets go of everything; with hold_outputs it lets go of
+//      the outputs when the next step that it does not skip has ended, whatever comes of either.
+//      No call starts from what it holds any more once the ranks have recovered.
 // With several reducers (Parameter::reducer) a forward goes through all of them, the first one
 // outermost, and every other call goes to each, the first one first; one backward serves all.
 // With Options::join each rank calls begin_join before its first step, and again after a reset, and
@@ -242,6 +245,20 @@ struct Backward {
   // is 0 or less than their number, no less than that of the call before, and 0 in the last call;
   // where it is not 0, the roots are listed, and none is an output of a later forward.
   std::uint32_t forwards = 0;
+  // What the rank does just before the call, in this order. After normalize() only calls that are
+  // made have any of these; `zeroes` is for steps that undefine gradients or fill them with zeros,
+  // and no call with it comes after the first one of a pass; with replicas the same holds for
+  // `evaluates`.
+  bool evaluates = false;  // it runs the step's first forward without gradients
+  bool zeroes = false;     // it zeroes gradients as Step::zero_grad says
+  bool updates = false;    // it takes an optimizer step: its values of parameters change (state.h)
+  // It lets go of the outputs of each forward that has run and from which neither this call nor a
+  // later one starts.
+  bool drops = false;
+  // The call starts from outputs that the rank holds from the step before (hold_outputs): `roots`
+  // are indices, modulo, into the list that held_outputs() gives (model/engine.h). Such a call is
+  // local.
+  bool held = false;
 };
 
 // Whether the rank runs its forward in a checkpoint around the whole model.

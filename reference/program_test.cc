@@ -30,6 +30,7 @@ bool equal(const std::vector<Node>& a, const std::vector<Node>& b) {
 
 bool equal(const RankPass& a, const RankPass& b) {
   return a.skip == b.skip && a.keep_outputs == b.keep_outputs &&
+         a.hold_outputs == b.hold_outputs &&
          std::equal(a.forwards.begin(), a.forwards.end(), b.forwards.begin(), b.forwards.end(),
                     [](const Forward& x, const Forward& y) {
                       return x.discard == y.discard && x.local == y.local &&
@@ -37,7 +38,9 @@ bool equal(const RankPass& a, const RankPass& b) {
                     }) &&
          std::equal(a.backwards.begin(), a.backwards.end(), b.backwards.begin(), b.backwards.end(),
                     [](const Backward& x, const Backward& y) {
-                      return x.roots == y.roots && x.forwards == y.forwards;
+                      return x.roots == y.roots && x.forwards == y.forwards &&
+                             x.evaluates == y.evaluates && x.zeroes == y.zeroes &&
+                             x.updates == y.updates && x.drops == y.drops && x.held == y.held;
                     });
 }
 
@@ -88,7 +91,7 @@ void check_order(const RankPass& pass, PassKind kind) {
   for (const Forward& forward : pass.forwards) any_local = any_local || forward.local;
   EXPECT_TRUE(!any_local || kind == PassKind::kSynced);
   std::uint32_t before = 0;
-  bool any_synced = kept_outputs(pass) == 0;
+  bool any_synced = kept_outputs(pass) == 0 || kind == PassKind::kNoSync;
   for (std::uint32_t call = 0; call < call_count(pass); ++call) {
     const bool is_synced = is_synced_call(pass, call);
     any_synced = any_synced || is_synced;

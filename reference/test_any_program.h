@@ -43,6 +43,7 @@ inline RankPass any_pass(Random& random) {
   RankPass pass;
   pass.skip = number(random, 2) == 0;
   pass.keep_outputs = number(random, 2) == 0;
+  pass.hold_outputs = number(random, 2) == 0;
   pass.recompute = static_cast<Recompute>(number(random, 256));
   pass.forwards.resize(number(random, 6));
   for (Forward& forward : pass.forwards) {
@@ -56,6 +57,11 @@ inline RankPass any_pass(Random& random) {
     backward.roots.resize(number(random, 40));
     for (std::uint32_t& root : backward.roots) root = any(random);
     backward.forwards = number(random, 5);
+    backward.evaluates = number(random, 4) == 0;
+    backward.zeroes = number(random, 4) == 0;
+    backward.updates = number(random, 4) == 0;
+    backward.drops = number(random, 4) == 0;
+    backward.held = number(random, 4) == 0;
   }
   return pass;
 }

@@ -74,7 +74,10 @@ namespace lockstep::properties {
   row(kLazyBuckets, "lazy_bucket_allocation", "buckets with memory during a backward alone") \
   row(kSkipsUnused, "skip_all_reduce_unused_params", "buckets left out where all is unused") \
   row(kFinalization, "finalization", "passes that the user ends by hand") \
-  row(kUpdatesGroup, "update_process_group", "another process group for the same reducer")
+  row(kUpdatesGroup, "update_process_group", "another process group for the same reducer") \
+  row(kBetween, "between", \
+      "zero_grad, forwards without gradients, drops or optimizer steps between the calls of a step") \
+  row(kLaterBackward, "later_backward", "backwards of outputs of the step before")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,

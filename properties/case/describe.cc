@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "properties/case/calls.h"
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/case/hook_error.h"
@@ -216,12 +217,22 @@ std::string step_label(const Step& step, std::size_t index) {
   return out + "): ";
 }
 
+std::string held_text(const reference::Backward& call) {
+  if (call.roots.empty()) return "what it holds from the step before";
+  return fmt::format("output {} of those that it holds from the step before (modulo their number)",
+                     fmt::join(call.roots, ", "));
+}
+
 // Describes the backward calls over the outputs of the forwards that are not dropped: "backward of
 // p0(p1), then of p2".
 std::string describe_calls(const RankPass& pass, const std::vector<std::string>& outputs) {
   std::vector<std::string> calls;
   const auto all = fmt::format("{}", fmt::join(outputs, ", "));
   for (const reference::Backward& call : pass.backwards) {
+    if (call.held) {
+      calls.push_back(held_text(call));
+      continue;
+    }
     std::vector<std::size_t> roots;
     for (const std::uint32_t root : call.roots) {
       const std::size_t index = root % outputs.size();
@@ -236,6 +247,7 @@ std::string describe_calls(const RankPass& pass, const std::vector<std::string>&
   // Outputs from which no call starts are listed, too.
   std::vector<bool> used(outputs.size(), pass.backwards.empty());
   for (const reference::Backward& call : pass.backwards) {
+    if (call.held) continue;
     if (call.roots.empty()) used.assign(outputs.size(), true);
     for (const std::uint32_t root : call.roots) used[root % outputs.size()] = true;
   }
@@ -246,23 +258,46 @@ std::string describe_calls(const RankPass& pass, const std::vector<std::string>&
   return out;
 }
 
-// The order of forwards and calls, if not all forwards come first, or if some are local.
-std::string describe_order(const RankPass& pass) {
+// The order of calls, if not all forwards come first, or if some are local, or if the rank calls
+// something else between them.
+std::string describe_order(const Program& program, const Step& step, const RankPass& pass) {
+  using Kind = Call::Kind;
   std::vector<std::string> order;
   bool is_usual = true;
-  std::size_t call = 0;
-  for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
-    is_usual = is_usual && !pass.forwards[f].local;
-    order.push_back(fmt::format("forward {}{}", f, pass.forwards[f].local ? " (no_sync)" : ""));
-    for (; call < pass.backwards.size() && pass.backwards[call].forwards == f + 1; ++call) {
-      order.push_back(fmt::format("backward {}", call));
-      is_usual = false;
+  std::uint32_t forwards = 0;
+  for (const Call& call : calls_of(program.options, step.kind, pass)) {
+    const bool is_first = forwards == 0;
+    switch (call.kind) {
+      case Kind::kForward:
+        ++forwards;
+        is_usual = is_usual && !pass.forwards[call.number].local;
+        order.push_back(fmt::format("forward {}{}", call.number,
+                                    pass.forwards[call.number].local ? " (no_sync)" : ""));
+        continue;
+      case Kind::kBackward:
+        is_usual = is_usual && forwards == pass.forwards.size();
+        order.push_back(fmt::format("backward {}", call.number));
+        continue;
+      case Kind::kSyncGradients:
+      case Kind::kCheckComplete:
+        continue;
+      case Kind::kZeroGrad:
+        if (is_first) continue;
+        order.emplace_back("zero_grad");
+        break;
+      case Kind::kEvaluate:
+        order.emplace_back("forward 0 without gradients");
+        break;
+      case Kind::kOptimizerStep:
+        order.emplace_back("optimizer step");
+        break;
+      case Kind::kDrop:
+        order.emplace_back("drop of the outputs that no further backward needs");
+        break;
     }
+    is_usual = false;
   }
-  if (is_usual) return {};
-  for (; call < std::max<std::size_t>(1, pass.backwards.size()); ++call)
-    order.push_back(fmt::format("backward {}", call));
-  return fmt::format("; in the order {}", fmt::join(order, ", "));
+  return is_usual ? std::string() : fmt::format("; in the order {}", fmt::join(order, ", "));
 }
 
 std::string unused_text(const Program& program, const RankPass& pass) {
@@ -312,7 +347,7 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
   if (constants > 0) out += "; " + plural(constants, "constant output");
   out += phrases(program, pass, Place::kUsual);
-  if (kept > 0) out += describe_order(pass);
+  if (kept > 0) out += describe_order(program, step, pass);
   if (kept > 0) out += unused_text(program, pass);
   return out;
 }

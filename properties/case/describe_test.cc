@@ -181,6 +181,21 @@ TEST(Describe, EveryKindOfNode) {
   EXPECT_EQ(step_text(value, 0), "step 0 (synced): rank 0: backward of p2:row-major(p1(p0))\n");
 }
 
+TEST(Describe, WhatARankDoesBetweenCallsHasItsPlaceInTheirOrder) {
+  Case value = with_steps(1, 1, 2);
+  nodes_of(value, 1) = {use(0)};
+  auto& calls = value.program.steps[1].variants[0].backwards;
+  calls = {{{0}}, {}};
+  calls[0].zeroes = calls[0].evaluates = calls[0].updates = true;
+  calls[1].held = calls[1].drops = true;
+  EXPECT_EQ(
+      step_text(value, 1),
+      "step 1 (synced, zero_grad to none): rank 0: backward of p0, then of what it holds from "
+      "the step before; in the order forward 0, forward 0 without gradients, zero_grad, "
+      "optimizer step, backward 0, drop of the outputs that no further backward needs, "
+      "backward 1\n");
+}
+
 TEST(Describe, ForwardsOutputsAndCalls) {
   Case value = with_steps(1, 2, 1);
   auto& pass = value.program.steps[0].variants[0];

@@ -73,7 +73,12 @@ struct Table<reference::Backward> {
   static constexpr auto list =
       std::make_tuple(list_of("roots", &R::roots, reference::kMaxRoots),
                       bounded("forwards", &R::forwards, {0, 0, reference::kMaxForwards},
-                              {.clause = "P1", .needs = kInterleaved}));
+                              {.clause = "P1", .needs = kInterleaved}),
+                      field("evaluates", &R::evaluates, {.clause = "P1", .needs = kBetween}),
+                      field("zeroes", &R::zeroes, {.clause = "P10", .needs = kBetween}),
+                      field("updates", &R::updates, {.clause = "S3", .needs = kBetween}),
+                      field("drops", &R::drops, {.clause = "P5", .needs = kBetween}),
+                      field("held", &R::held, {.clause = "P1", .needs = kLaterBackward}));
 };
 
 template <>
@@ -154,8 +159,8 @@ struct Table<reference::Buffer> {
 };
 
 // In bytes, for parameters of mostly 4 to 160 bytes.
-constexpr std::array<std::uint16_t, 6> kLastLimits{1, 8, 32, 64, 128, 400};
-constexpr std::array<std::uint16_t, 3> kEarlySteps{1, 2, 3};
+inline constexpr std::array<std::uint16_t, 6> kLastLimits{1, 8, 32, 64, 128, 400};
+inline constexpr std::array<std::uint16_t, 3> kEarlySteps{1, 2, 3};
 
 template <>
 struct Table<reference::Options> {

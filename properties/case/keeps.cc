@@ -36,12 +36,17 @@ bool all_passes(const Program& program, const F& is) {
   });
 }
 
+bool starts_held(const RankPass& pass) {
+  return std::any_of(pass.backwards.begin(), pass.backwards.end(),
+                     [](const reference::Backward& call) { return call.held; });
+}
+
 // One backward, in which every use gets a gradient, once.
 bool is_simple(const RankPass& pass) {
   const auto is_special = [](const Node& node) {
     return node.kind == Node::Kind::kStop || node.kind == Node::Kind::kCheckpoint;
   };
-  return pass.recompute == Recompute::kNone && pass.backwards.size() <= 1 &&
+  return pass.recompute == Recompute::kNone && pass.backwards.size() <= 1 && !starts_held(pass) &&
          std::none_of(pass.forwards.begin(), pass.forwards.end(), [&](const auto& forward) {
            return forward.local || any_node(forward.nodes, is_special);
          });
@@ -118,6 +123,7 @@ bool has_exact_sums(const Program& program) {
     if (step.kind == PassKind::kNoGrad) continue;
     if (step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill)
       magnitude = 0, unit = 1;
+    if (std::any_of(step.variants.begin(), step.variants.end(), starts_held)) return false;
     magnitude += kLargestInteger * world * uses_of(step);
     if (step.kind == PassKind::kSynced) unit *= world;
     if (world * magnitude * unit >= most) return false;

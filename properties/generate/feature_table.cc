@@ -173,6 +173,13 @@ constexpr const char* kFound[] = {
     "a local backward before the pass",
     "a local backward after one of the pass",
     "a backward of outputs of the pass and of others",
+    "zero_grad between a forward and its backward",
+    "a forward without gradients between a forward and its backward",
+    "a forward without gradients between two backwards",
+    "an optimizer step before a backward",
+    "outputs dropped between two backwards",
+    "a backward of outputs of the step before",
+    "a backward of outputs of the step before, amid those of a pass",
 };
 
 // The features that rows and the table below are paired with.

@@ -10,6 +10,7 @@
 
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
+#include "properties/generate/between.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/feature_collector.h"
 #include "properties/generate/feature_table.h"
@@ -659,6 +660,7 @@ FeatureSet features_of(const Case& value) {
   std::set<std::string> found = FeatureCollector(value).found();
   for (const std::string& name : reach_features(value)) found.insert(name);
   for (const std::string& name : interleaved_features(value)) found.insert(name);
+  for (const std::string& name : between_features(value)) found.insert(name);
   FeatureSet set;
   const FeatureTable& table = feature_table();
   for (std::size_t f = 0; f < table.names.size(); ++f)

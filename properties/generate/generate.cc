@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "properties/case/fields.h"
+#include "properties/generate/between.h"
 #include "properties/generate/draw_switch.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
@@ -737,12 +738,6 @@ void draw_set_gradients(Random random, const GenerateOptions& options, Program& 
   });
 }
 
-// Payloads are verified in sums in the order of the ranks alone (F3).
-void follow_verify(const GenerateOptions& options, Options& drawn) {
-  drawn.verify = drawn.verify && options.capabilities.has(Capability::kRankOrder);
-  if (drawn.verify) drawn.order = reference::Order::kRankOrder;
-}
-
 // Moves some parameters to a second reducer, with a group of its own or the group of the first one
 // (F7). If buckets are reduced while backward runs, hooks may run in a different order on every
 // rank of a shared group; that is a mismatch. It uses random numbers of its own.
@@ -857,7 +852,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_requires_grad(random_for("requires"), options, out.program);
   draw_rows(random_for, options.capabilities, out.program.options);
   if (extent.has_bucket_each) out.program.options.last_bucket_bytes = 0;
-  follow_verify(options, out.program.options);
+  follow_verify(options.capabilities, out.program.options);
   draw_set_gradients(random_for("setgra"), options, out.program);
   if (out.program.options.join == reference::Join::kNone) {
     Random reducers = random_for("reducer");
@@ -881,6 +876,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_user_hook(random_for("userhook"), options, out);
   draw_recompute(random_for("recomp"), options, out.program);
   draw_interleaved(random_for("calls-order"), options, out.program);
+  draw_between(random_for("between"), options, out.program);
   draw_call_faults(random_for("calls"), options, out);
   draw_device_faults(random_for("device-calls"), options, out);
   draw_long_pause(random_for("pause"), options, out);

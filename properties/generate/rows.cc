@@ -50,6 +50,11 @@ void draw_rows(const std::function<Random(std::string_view)>& random_for,
   });
 }
 
+void follow_verify(const Capabilities& capabilities, reference::Options& drawn) {
+  drawn.verify = drawn.verify && capabilities.has(Capability::kRankOrder);
+  if (drawn.verify) drawn.order = reference::Order::kRankOrder;
+}
+
 void follow_skip(reference::Program& program) {
   reference::Program normal = program;
   reference::normalize(normal);

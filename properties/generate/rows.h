@@ -17,6 +17,9 @@ namespace lockstep::properties {
 void draw_rows(const std::function<Random(std::string_view)>& random_for,
                const Capabilities& capabilities, reference::Options& options);
 
+// Payloads are verified in sums in the order of the ranks alone (F3).
+void follow_verify(const Capabilities& capabilities, reference::Options& drawn);
+
 // Drops skip_all_reduce_unused_params in a program in which it means nothing; which, normalize()
 // knows.
 void follow_skip(reference::Program& program);

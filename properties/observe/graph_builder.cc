@@ -84,10 +84,11 @@ double value_of_scalar(const Tensor& scalar) {
 class ProgramNode : public Node {
  public:
   ProgramNode(GraphBuilder& builder, const reference::Node& record, std::vector<Edge> edges,
-              int worker)
+              int worker, std::uint32_t step_key)
       : Node(builder.engine_.next_sequence(), record.kind == RecordKind::kSplit ? 2u : 1u, worker),
         builder_(builder),
-        record_(record) {
+        record_(record),
+        step_key_(step_key) {
     edges_ = std::move(edges);
     runs_backward_ = record.kind == RecordKind::kCheckpoint;
   }
@@ -129,6 +130,7 @@ class ProgramNode : public Node {
 
   GraphBuilder& builder_;
   const reference::Node& record_;
+  const std::uint32_t step_key_;
 
  private:
   Status scale(const Tensor& s, Tensor& out) {
@@ -145,7 +147,7 @@ class ProgramNode : public Node {
 
   Status run_body(const Tensor& s, const BackwardContext& context) {
     if (record_.body.empty()) return {};
-    const std::vector<Edge> root = builder_.build(record_.body, {reference::Input{}});
+    const std::vector<Edge> root = builder_.build(record_.body, {reference::Input{}}, step_key_);
     return context.engine.backward_nested(context, root, {&s, 1}, false);
   }
 };
@@ -154,11 +156,11 @@ class ProgramNode : public Node {
 class UseNode final : public ProgramNode {
  public:
   UseNode(GraphBuilder& builder, const reference::Node& record, std::vector<Edge> edges,
-          std::uint32_t index, bool wants_gradient)
-      : ProgramNode(builder, record, std::move(edges), builder.parameters_[index]->worker()),
+          std::uint32_t index, bool wants_gradient, std::uint32_t step_key)
+      : ProgramNode(builder, record, std::move(edges), builder.parameters_[index]->worker(),
+                    step_key),
         index_(index),
-        wants_gradient_(wants_gradient),
-        step_key_(builder.step_key_) {}
+        wants_gradient_(wants_gradient) {}
 
   Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                const BackwardContext&) override {
@@ -236,7 +238,6 @@ class UseNode final : public ProgramNode {
 
   const std::uint32_t index_;  // the index of the owner among the program's parameters
   const bool wants_gradient_;
-  const std::uint32_t step_key_;
 };
 
 std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
@@ -253,7 +254,8 @@ std::vector<GraphBuilder::Positions> GraphBuilder::memory_orders(
 }
 
 std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
-                                      const std::vector<reference::Input>& outputs) {
+                                      const std::vector<reference::Input>& outputs,
+                                      std::uint32_t step_key) {
   LOCKSTEP_CHECK(!nodes.empty());
   std::vector<Ref<Node>> made;  // a worker builds a checkpoint's body beside others
   made.reserve(nodes.size());
@@ -268,7 +270,8 @@ std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
       for (const reference::Input& input : record.inputs)
         edges.push_back(edge_to(i - 1 - input.back % i, input.slot));
     if (record.kind != RecordKind::kUse || program_.parameters.empty()) {
-      made.emplace_back(new ProgramNode(*this, record, std::move(edges), worker_of(record)));
+      made.emplace_back(
+          new ProgramNode(*this, record, std::move(edges), worker_of(record), step_key));
       continue;
     }
     const auto count = static_cast<std::uint32_t>(program_.parameters.size());
@@ -276,7 +279,8 @@ std::vector<Edge> GraphBuilder::build(const std::vector<reference::Node>& nodes,
     const Ref<Parameter>& parameter = parameters_[index];
     const bool wants_gradient = parameter->requires_grad();
     if (wants_gradient) edges.push_back({parameter, 0});
-    made.emplace_back(new UseNode(*this, record, std::move(edges), index, wants_gradient));
+    made.emplace_back(
+        new UseNode(*this, record, std::move(edges), index, wants_gradient, step_key));
   }
   std::vector<Edge> edges;
   edges.reserve(outputs.size());

@@ -36,13 +36,18 @@ class GraphBuilder {
 
   // Returns one edge per element of `outputs`.
   std::vector<Edge> build(const std::vector<reference::Node>& nodes,
-                          const std::vector<reference::Input>& outputs);
+                          const std::vector<reference::Input>& outputs) {
+    return build(nodes, outputs, step_key_);
+  }
 
   // Creates a scalar; the gradients of nodes are scalars.
   Result<Tensor> scalar(double value);
 
  private:
   friend class ProgramNode;
+  // A checkpoint builds its body with the key of the step that it was built in itself.
+  std::vector<Edge> build(const std::vector<reference::Node>& nodes,
+                          const std::vector<reference::Input>& outputs, std::uint32_t step_key);
   int worker_of(const reference::Node& record) const;
   friend class UseNode;
   using Positions = std::vector<std::uint32_t>;  // the position in memory, by row-major index

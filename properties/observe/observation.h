@@ -18,7 +18,8 @@ namespace lockstep::properties {
 
 struct ObservedGradient {
   bool defined = false;
-  // Whether the storage is the one of just before the step's first forward, after zero_grad.
+  // Whether the storage is the one of just before the step's first forward, or after the last
+  // zero_grad, whichever comes later.
   bool same_storage = false;
   // The index of the first element in RankObservation::bits; elements are in row-major order.
   std::uint64_t offset = 0;

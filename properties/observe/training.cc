@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 
+#include "properties/case/calls.h"
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
 #include "properties/observe/pass_recorder.h"
@@ -22,6 +23,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
+using properties::Call;
 using properties::ObservedGradient;
 using properties::ObservedStep;
 using properties::RankObservation;
@@ -50,6 +52,12 @@ class RankDevice final : public HostDevice {
 
  private:
   RankEnvironment& environment_;
+};
+
+// What a rank keeps of its forwards: outputs, and outputs without a graph.
+struct Outputs {
+  std::vector<Edge> kept;
+  std::vector<Edge> constants;
 };
 
 class Training {
@@ -486,6 +494,7 @@ class Training {
     watch_.enter(faults::ReducerState::kIdle);
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
     record_hooks();
+    held_roots_.clear();
     observation_.ending.clear();
     return observation_.recovery.ok();
   }
@@ -500,23 +509,28 @@ class Training {
       return;
     }
     observed.failed_call = kForwardCall;
-    observed.status = zero_gradients(step.zero_grad);
-    if (!observed.status.ok()) return;
-    remember_storages();
     builder_->begin_step(step.key);
-    std::vector<Edge> outputs;
-    std::vector<Edge> constants;
+    Outputs outputs;
     if (pass.recompute != reference::Recompute::kNone) {
       observed.status = recompute(step, pass, observed);
     } else {
-      run_calls(step, pass, outputs, constants, observed);
+      run_calls(step, pass, outputs, observed);
     }
-    held_.clear();
-    if (pass.hold_outputs) held_ = {std::move(outputs), std::move(constants)};
+    hold(step.kind, pass, std::move(outputs));
     if (!observed.status.ok()) return;
     observed.failed_call = kNone;
     if (step.kind == PassKind::kSynced && keeps_outputs(pass)) state_->train(step.key);
     snapshot(observed);
+  }
+
+  // The outputs of the step before go.
+  void hold(PassKind kind, const reference::RankPass& pass, Outputs outputs) {
+    held_ = {};
+    held_roots_.clear();
+    if (!pass.hold_outputs) return;
+    for (const std::uint32_t output : reference::held_outputs(kind, pass))
+      if (output < outputs.kept.size()) held_roots_.push_back(outputs.kept[output]);
+    held_ = std::move(outputs);
   }
 
   static bool keeps_outputs(const reference::RankPass& pass) {
@@ -557,37 +571,69 @@ class Training {
     return {};
   }
 
-  // Runs the forwards, and backward calls as soon as their forwards have run.
-  void run_calls(const reference::Step& step, const reference::RankPass& pass,
-                 std::vector<Edge>& outputs, std::vector<Edge>& constants, ObservedStep& observed) {
-    const bool has_gradients = step.kind != PassKind::kNoGrad;
-    std::uint32_t call = 0;
-    for (std::uint32_t f = 0; f < pass.forwards.size(); ++f) {
-      observed.failed_call = kForwardCall;
-      observed.status = run_forward(step, pass, f, outputs, constants);
-      while (has_gradients && observed.status.ok() && call < pass.backwards.size() &&
-             pass.backwards[call].forwards == f + 1)
-        run_backward(pass, call++, outputs, constants, observed);
+  void run_calls(const reference::Step& step, const reference::RankPass& pass, Outputs& outputs,
+                 ObservedStep& observed) {
+    bool has_begun = false;  // the first forward
+    bool has_asked = false;
+    for (const Call& call : properties::calls_of(program_.options, step.kind, pass)) {
+      const bool comes_first = call.kind == Call::Kind::kForward ||
+                               call.kind == Call::Kind::kSyncGradients ||
+                               (call.kind == Call::Kind::kZeroGrad && !has_begun);
+      observed.failed_call = comes_first ? kForwardCall : static_cast<std::int32_t>(call.number);
+      if (call.kind == Call::Kind::kForward && !std::exchange(has_begun, true)) remember_storages();
+      const bool are_all_run =
+          call.kind == Call::Kind::kBackward &&
+          (pass.backwards.empty() || pass.backwards[call.number].forwards == 0);
+      if (are_all_run && !std::exchange(has_asked, true)) ask_for_diagnosis();
+      observed.status = make_call(step, pass, call, outputs);
       if (!observed.status.ok()) return;
     }
-    if (program_.options.manual_sync && step.kind == PassKind::kSynced)
-      observed.status = sync_gradients(outputs, constants);
-    if (!has_gradients || outputs.empty() || !observed.status.ok()) return;
-    ask_for_diagnosis();
-    const std::uint32_t calls = reference::call_count(pass);
-    bool ends_local = false;
-    while (call < calls && observed.status.ok()) {
-      ends_local = step.kind == PassKind::kSynced && !reference::is_synced_call(pass, call);
-      run_backward(pass, call++, outputs, constants, observed);
-    }
-    if (!observed.status.ok() || !(pass.keep_outputs || ends_local)) return;
-    observed.failed_call = static_cast<std::int32_t>(calls);
-    observed.status = subject_->check_complete();
   }
 
-  // Outputs without a graph go to `constants`.
+  Status make_call(const reference::Step& step, const reference::RankPass& pass, const Call& call,
+                   Outputs& outputs) {
+    switch (call.kind) {
+      case Call::Kind::kZeroGrad:
+        LOCKSTEP_RETURN_IF_ERROR(zero_gradients(step.zero_grad));
+        remember_storages();
+        return {};
+      case Call::Kind::kForward:
+        return run_forward(step, pass, call.number, outputs);
+      case Call::Kind::kSyncGradients:
+        return sync_gradients(outputs);
+      case Call::Kind::kEvaluate:
+        return evaluate(pass.forwards.front());
+      case Call::Kind::kOptimizerStep:
+        state_->train(step.key);
+        return {};
+      case Call::Kind::kDrop:
+        drop(reference::dropped_outputs(pass, call.number), outputs.kept);
+        return {};
+      case Call::Kind::kBackward:
+        return run_backward(pass, call.number, outputs);
+      case Call::Kind::kCheckComplete:
+        return subject_->check_complete();
+    }
+    return {};
+  }
+
+  // The outputs keep their numbers.
+  static void drop(const std::vector<bool>& is_dropped, std::vector<Edge>& outputs) {
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (is_dropped[i]) outputs[i] = {};
+  }
+
+  Status evaluate(const reference::Forward& forward) {
+    std::vector<Edge> made;
+    const auto module = [&](std::vector<Edge>& out) {
+      out = builder_->build(forward.nodes, forward.outputs);
+      return Status();
+    };
+    return subject_->forward(PassKind::kNoGrad, module, made);
+  }
+
   Status run_forward(const reference::Step& step, const reference::RankPass& pass, std::uint32_t f,
-                     std::vector<Edge>& outputs, std::vector<Edge>& constants) {
+                     Outputs& outputs) {
     const reference::Forward& forward = pass.forwards[f];
     std::vector<Edge> made;
     std::int64_t built_ns = 0;
@@ -603,20 +649,21 @@ class Training {
     LOCKSTEP_RETURN_IF_ERROR(subject_->forward(kind, module, made));
     note_forward(kind, made, built_ns);
     if (forward.discard || step.kind == PassKind::kNoGrad) return {};
-    move_last(made, forward.constants, constants);
-    std::move(made.begin(), made.end(), std::back_inserter(outputs));
+    move_last(made, forward.constants, outputs.constants);
+    std::move(made.begin(), made.end(), std::back_inserter(outputs.kept));
     return {};
   }
 
-  Status sync_gradients(std::vector<Edge>& outputs, std::vector<Edge>& constants) {
-    const std::size_t count = constants.size();
-    move_last(constants, count, outputs);
+  Status sync_gradients(Outputs& outputs) {
+    std::vector<Edge>& all = outputs.kept;
+    const std::size_t count = outputs.constants.size();
+    move_last(outputs.constants, count, all);
     const std::int64_t begun_ns = now_ns();
-    Status status = subject_->sync_gradients(outputs);
-    if (!outputs.empty()) note_armed(begun_ns);
+    Status status = subject_->sync_gradients(all);
+    if (!all.empty()) note_armed(begun_ns);
     watch_.module_begins();
-    if (status.ok() && !outputs.empty()) watch_.forward_returned(subject_->bucket_count());
-    if (status.ok()) move_last(outputs, count, constants);
+    if (status.ok() && !all.empty()) watch_.forward_returned(subject_->bucket_count());
+    if (status.ok()) move_last(all, count, outputs.constants);
     return status;
   }
 
@@ -637,6 +684,8 @@ class Training {
   // Runs the step in a checkpoint around the whole model, or in two.
   Status recompute(const reference::Step& step, const reference::RankPass& pass,
                    ObservedStep& observed) {
+    LOCKSTEP_RETURN_IF_ERROR(zero_gradients(step.zero_grad));
+    remember_storages();
     const reference::Forward& forward = pass.forwards.front();
     std::vector<Edge> outputs;
     const auto build = [&](std::vector<Edge>& out) {
@@ -687,27 +736,26 @@ class Training {
     from.erase(first, from.end());
   }
 
-  void run_backward(const reference::RankPass& pass, std::uint32_t call, std::vector<Edge>& outputs,
-                    std::vector<Edge>& constants, ObservedStep& observed) {
+  Status run_backward(const reference::RankPass& pass, std::uint32_t call, Outputs& outputs) {
     const bool is_last = call + 1 == reference::call_count(pass);
-    std::vector<Edge> roots = choose_roots(pass, call, outputs);
+    const bool is_held = !pass.backwards.empty() && pass.backwards[call].held;
+    const std::vector<Edge> roots = choose_roots(pass, call, is_held ? held_roots_ : outputs.kept);
     const std::vector<Tensor> gradients(roots.size(), one_);
-    if (is_last && !pass.keep_outputs) {
-      outputs.clear();
-      constants.clear();
-    }
+    if (is_last && !pass.keep_outputs) outputs = {};
     const bool is_synced = reference::is_synced_call(pass, call);
     recorder_.pause(!is_synced);
-    observed.failed_call = static_cast<std::int32_t>(call);
+    if (roots.empty()) return {};
     if (is_synced) seen_times_.backward_begun_ns = now_ns();
-    observed.status = engine_.backward(roots, gradients, !is_last);
+    Status status = engine_.backward(roots, gradients, !is_last);
     if (is_synced) seen_times_.backward_ended_ns = now_ns();
-    if (observed.status.ok()) watch_.backward_returned(is_last);
+    if (status.ok()) watch_.backward_returned(is_last);
+    return status;
   }
 
   static std::vector<Edge> choose_roots(const reference::RankPass& pass, std::size_t call,
                                         const std::vector<Edge>& outputs) {
     if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return outputs;
+    if (outputs.empty()) return {};
     std::vector<bool> chosen(outputs.size(), false);
     for (const std::uint32_t root : pass.backwards[call].roots)
       chosen[root % outputs.size()] = true;
@@ -843,8 +891,10 @@ class Training {
   // Guards observation_.wrong_padding. It is not the platform's mutex, for the same reason as
   // PassRecorder::plain_mutex_.
   std::mutex padding_mutex_;
-  // The outputs of the previous step, which may outlive the subject.
-  std::vector<std::vector<Edge>> held_;
+  // What the rank holds of the step before, which may outlive the subject, and the outputs among it
+  // from which a backward may still start (Backward::held).
+  Outputs held_;
+  std::vector<Edge> held_roots_;
   std::unique_ptr<TrainingSubject> subject_;
   Memberships memberships_;
   std::uint32_t generation_ = 0;

@@ -69,32 +69,35 @@ def run_forward(ddp, kind, forward, constants):
 
 def run_step(ddp, step, work, constants):
     """None, or which call failed and what it said."""
-    if work["skip"]:
-        return None
-    if step["zero_grad"] == "to none":
-        ddp.zero_grad(set_to_none=True)
-    if step["zero_grad"] == "to zeros":
-        ddp.zero_grad(set_to_none=False)
-    call = "forward"
+    place = "forward"
+    kept = []
+    backwards = [call for call in work["calls"] if call[0] == "backward"]
+    done = 0  # backwards
     try:
-        kept = []
-        for forward in work["forwards"]:
-            outputs = run_forward(ddp, step["kind"], forward, constants)
-            if not forward["discard"]:
-                kept += outputs
-            del outputs
-        for number, roots in enumerate(work["backwards"]):
-            call = "backward %d" % number
-            is_last = number + 1 == len(work["backwards"])
-            chosen = [kept[root] for root in roots]
-            if is_last and not work["keep_outputs"]:
-                kept = []  # the rank lets go of outputs that it did not use
-            ones = [torch.ones_like(output) for output in chosen]
-            torch.autograd.backward(chosen, ones, retain_graph=not is_last)
-            if ENDS_BY_HAND and is_last and step["kind"] == "synced":
-                ddp.finalize_backward()
+        for name, *rest in work["calls"]:
+            if name == "zero_grad" and step["zero_grad"] != "not":
+                ddp.zero_grad(set_to_none=step["zero_grad"] == "to none")
+            if name == "forward":
+                number, kind = rest
+                outputs = run_forward(ddp, kind, work["forwards"][number], constants)
+                if kind != "no_grad" and not work["forwards"][number]["discard"]:
+                    kept += outputs
+                del outputs
+            if name == "drop":
+                kept = [None if i in rest[0] else output for i, output in enumerate(kept)]
+            if name == "backward":
+                place = "backward %d" % done
+                done += 1
+                is_last = done == len(backwards)
+                chosen = [kept[root] for root in rest[0]]
+                if is_last and not work["keep_outputs"]:
+                    kept = []  # the rank lets go of outputs that it did not use
+                ones = [torch.ones_like(output) for output in chosen]
+                torch.autograd.backward(chosen, ones, retain_graph=not is_last)
+                if ENDS_BY_HAND and is_last and step["kind"] == "synced":
+                    ddp.finalize_backward()
     except Exception as error:
-        return call, (str(error).strip() or repr(error)).splitlines()[0]
+        return place, (str(error).strip() or repr(error)).splitlines()[0]
     return None
 
 

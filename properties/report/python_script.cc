@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "properties/case/calls.h"
 #include "properties/case/capabilities.h"
 #include "properties/case/describe.h"
 #include "properties/case/fields.h"
@@ -427,29 +428,52 @@ std::string ScriptWriter::nodes_text(const std::vector<Node>& nodes, std::size_t
   return out + std::string(indent, ' ') + "]";
 }
 
-// Returns the roots of each backward call.
-std::string roots_text(const reference::RankPass& pass, std::uint32_t outputs) {
-  std::vector<std::string> calls;
-  const std::uint32_t count = outputs == 0 ? 0 : reference::call_count(pass);
-  for (std::uint32_t call = 0; call < count; ++call) {
-    const bool all = pass.backwards.empty() || pass.backwards[call].roots.empty();
-    std::vector<bool> is_root(outputs, all);
-    if (!all)
-      for (const std::uint32_t root : pass.backwards[call].roots) is_root[root % outputs] = true;
-    std::vector<std::string> roots;
-    for (std::uint32_t i = 0; i < outputs; ++i)
-      if (is_root[i]) roots.push_back(fmt::format("{}", i));
-    calls.push_back(fmt::format("[{}]", fmt::join(roots, ", ")));
+// Returns the list of the numbers that are set.
+std::string indices_text(const std::vector<bool>& is_set) {
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < is_set.size(); ++i)
+    if (is_set[i]) indices.push_back(i);
+  return fmt::format("[{}]", fmt::join(indices, ", "));
+}
+
+std::string kind_text(PassKind kind) {
+  if (kind == PassKind::kNoGrad) return "no_grad";
+  return kind == PassKind::kSynced ? "synced" : "no_sync";
+}
+
+std::string roots_text(const reference::RankPass& pass, std::uint32_t call) {
+  const std::uint32_t outputs = reference::kept_outputs(pass);
+  const bool all = pass.backwards.empty() || pass.backwards[call].roots.empty();
+  std::vector<bool> is_root(outputs, all);
+  if (!all)
+    for (const std::uint32_t root : pass.backwards[call].roots) is_root[root % outputs] = true;
+  return indices_text(is_root);
+}
+
+// Returns what a rank calls, in order, as a list of tuples.
+std::vector<std::string> calls_text(const reference::Options& options, PassKind kind,
+                                    const reference::RankPass& pass) {
+  using Kind = Call::Kind;
+  std::vector<std::string> out;
+  for (const Call& call : calls_of(options, kind, pass)) {
+    if (call.kind == Kind::kZeroGrad) out.emplace_back("(\"zero_grad\",)");
+    if (call.kind == Kind::kForward)
+      out.push_back(fmt::format("(\"forward\", {}, \"{}\")", call.number,
+                                pass.forwards[call.number].local ? "no_sync" : kind_text(kind)));
+    if (call.kind == Kind::kEvaluate) out.emplace_back("(\"forward\", 0, \"no_grad\")");
+    if (call.kind == Kind::kDrop)
+      out.push_back(fmt::format("(\"drop\", {})",
+                                indices_text(reference::dropped_outputs(pass, call.number))));
+    if (call.kind == Kind::kBackward)
+      out.push_back(fmt::format("(\"backward\", {})", roots_text(pass, call.number)));
   }
-  return fmt::format("[{}]", fmt::join(calls, ", "));
+  return out;
 }
 
 std::string ScriptWriter::pass_text(std::size_t step, const reference::RankPass& pass,
                                     const std::vector<bool>& ranks) {
-  const bool has_gradients = program_.steps[step].kind != PassKind::kNoGrad;
-  std::string out =
-      fmt::format("{:12}{{\"skip\": {}, \"keep_outputs\": {}, \"forwards\": [\n", "",
-                  python_bool(!has_gradients && pass.skip), python_bool(pass.keep_outputs));
+  std::string out = fmt::format("{:12}{{\"keep_outputs\": {}, \"forwards\": [\n", "",
+                                python_bool(pass.keep_outputs));
   for (const reference::Forward& forward : pass.forwards) {
     std::vector<std::string> outputs;
     for (const Input& output : forward.outputs)
@@ -460,27 +484,26 @@ std::string ScriptWriter::pass_text(std::size_t step, const reference::RankPass&
                        nodes_text(forward.nodes, 17, ranks, constants_of_[step]));
     out += fmt::format("{:17}\"outputs\": {}}},\n", "", python_list(outputs, 28));
   }
-  const std::uint32_t outputs = has_gradients ? reference::kept_outputs(pass) : 0;
-  return out + fmt::format("{:13}], \"backwards\": {}}},\n", "", roots_text(pass, outputs));
+  const auto calls = calls_text(program_.options, program_.steps[step].kind, pass);
+  return out + fmt::format("{:13}], \"calls\": {}}},\n", "", python_list(calls, 24));
 }
 
 void ScriptWriter::write_steps() {
   steps_ =
       "# Rank r takes variants[r % len(variants)]. A node is (kind, inputs, ...), an input or an\n"
-      "# output (node, slot). \"backwards\" lists, for each backward call, the outputs, counted\n"
-      "# over all kept forwards, that it starts at.\n"
+      "# output (node, slot). \"calls\" lists what the rank calls, in order: a forward by its "
+      "number,\n"
+      "# a backward by the outputs, counted over all kept forwards, that it starts at.\n"
       "STEPS = [\n";
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
     const reference::Step& step = program_.steps[s];
     constants_of_.emplace_back();
-    const char* kind = step.kind == PassKind::kSynced ? "synced" : "no_sync";
-    if (step.kind == PassKind::kNoGrad) kind = "no_grad";
     const char* zero = step.zero_grad == reference::ZeroGrad::kUndefine ? "to none" : "to zeros";
     if (step.zero_grad == reference::ZeroGrad::kKeep) zero = "not";
     steps_ += fmt::format(
         "    {{  # step {}\n        \"kind\": \"{}\", \"zero_grad\": \"{}\",\n"
         "        \"variants\": [\n",
-        s, kind, zero);
+        s, kind_text(step.kind), zero);
     for (std::size_t v = 0; v < step.variants.size(); ++v) {
       std::vector<bool> ranks(program_.world);
       for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r] = r % step.variants.size() == v;

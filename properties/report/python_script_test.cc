@@ -9,6 +9,7 @@
 #include <string>
 
 #include "properties/case/case_json.h"
+#include "reference/test_programs.h"
 
 namespace lockstep::properties {
 namespace {
@@ -184,6 +185,25 @@ TEST(PythonScript, HasTheYoungOptionsOfACaseAndNoOthers) {
   EXPECT_TRUE(has(refusal_of(c),
                   "no means for a pass that the user does not end once, after "
                   "backward (never)"));
+}
+
+TEST(PythonScript, WritesForwardsBackwardsAndWhatIsBetweenThemInOrder) {
+  Case c = small_case();
+  c.program.options.mode = reference::Mode::kDynamic;
+  c.program.steps.resize(1);
+  reference::RankPass pass = reference::testing::uses({0});
+  pass.forwards.resize(2, pass.forwards[0]);
+  pass.forwards[0].local = true;
+  pass.backwards = {{{0}}, {{1}}};
+  pass.backwards[0].forwards = 1;
+  pass.backwards[1].evaluates = pass.backwards[1].zeroes = pass.backwards[1].drops = true;
+  c.program.steps[0].kind = reference::PassKind::kSynced;
+  c.program.steps[0].variants = {pass};
+  reference::normalize(c.program);
+  expect_all(script_of(c),
+             {"(\"forward\", 0, \"no_sync\"), (\"backward\", [0]), (\"forward\", 1, \"synced\")",
+              "(\"forward\", 0, \"no_grad\"),", "(\"zero_grad\",),", "(\"drop\", [0])",
+              "(\"backward\", [1])"});
 }
 
 TEST(PythonScript, RefusesWhatIsTooLargeToRead) {

@@ -31,7 +31,7 @@ static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits
 static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
 static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
 static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
-static_assert(kCapabilities == 56);
+static_assert(kCapabilities == 58);
 
 tl::unexpected<Status> refused(std::string what) {
   std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever the linker says
@@ -101,9 +101,11 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
                                      .with(Capability::kRounding)
                                      .with(Capability::kFaults)
                                      .with(Capability::kUndefined);
+  const Capabilities between =
+      capabilities.has(Capability::kNoGrad) ? with_host.with(Capability::kBetween) : with_host;
   return LoadedSubject{table, capabilities.has(Capability::kKeepOutputs)
-                                  ? with_host.with(Capability::kHoldOutputs)
-                                  : with_host};
+                                  ? between.with(Capability::kHoldOutputs)
+                                  : between};
 }
 
 Result<LoadedSubject> load_subject(const std::string& path, const std::function<void()>& opened) {

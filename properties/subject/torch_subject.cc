@@ -123,7 +123,8 @@ Capabilities torch_capabilities() {
       .with(kRounding)
       .with(kFaults)
       .with(kUndefined)
-      .with(kInterleaved);
+      .with(kInterleaved)
+      .with(kBetween);
 }
 
 // As the constructors of the reducer are (interface.h). A version between two of those that were

@@ -44,7 +44,9 @@ std::uint32_t owner_of_use(const Owners& owners, const Node& node) {
 }
 
 bool is_root(const RankPass& pass, std::uint32_t call, std::uint32_t output) {
-  if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return true;
+  if (pass.backwards.empty()) return true;
+  if (pass.backwards[call].held) return false;
+  if (pass.backwards[call].roots.empty()) return true;
   const std::vector<std::uint32_t>& roots = pass.backwards[call].roots;
   const std::uint32_t outputs = kept_outputs(pass);
   return std::any_of(roots.begin(), roots.end(),
@@ -64,6 +66,30 @@ bool has_root(const RankPass& pass, std::uint32_t call, bool is_synced) {
   const std::vector<bool> synced = synced_outputs(pass);
   for (std::uint32_t output = 0; output < synced.size(); ++output)
     if (synced[output] == is_synced && is_root(pass, call, output)) return true;
+  return false;
+}
+
+// The numbers of the outputs of each kept forward: from `first` up to `end`.
+struct ForwardOutputs {
+  std::size_t forward = 0;
+  std::uint32_t first = 0;
+  std::uint32_t end = 0;
+};
+
+std::vector<ForwardOutputs> outputs_by_forward(const RankPass& pass) {
+  std::vector<ForwardOutputs> all;
+  std::uint32_t next = 0;
+  for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
+    if (pass.forwards[f].discard) continue;
+    const auto end = next + static_cast<std::uint32_t>(pass.forwards[f].outputs.size());
+    all.push_back({f, std::exchange(next, end), end});
+  }
+  return all;
+}
+
+bool starts_at(const RankPass& pass, std::uint32_t call, const ForwardOutputs& outputs) {
+  for (std::uint32_t output = outputs.first; output < outputs.end; ++output)
+    if (is_root(pass, call, output)) return true;
   return false;
 }
 
@@ -166,6 +192,42 @@ std::uint32_t kept_outputs(const RankPass& pass) {
   return static_cast<std::uint32_t>(count);
 }
 
+std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call) {
+  std::vector<bool> is_gone(kept_outputs(pass));
+  const auto calls = static_cast<std::uint32_t>(pass.backwards.size());
+  for (std::uint32_t c = 0; c < calls && c <= call; ++c) {
+    const Backward& backward = pass.backwards[c];
+    if (!backward.drops) continue;
+    for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
+      bool is_needed = backward.forwards != 0 && outputs.forward >= backward.forwards;
+      for (std::uint32_t later = c; later < calls; ++later)
+        is_needed = is_needed || starts_at(pass, later, outputs);
+      if (!is_needed)
+        std::fill(is_gone.begin() + outputs.first, is_gone.begin() + outputs.end, true);
+    }
+  }
+  return is_gone;
+}
+
+std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass) {
+  std::vector<std::uint32_t> held;
+  if (!pass.hold_outputs || kind == PassKind::kNoGrad) return held;
+  const std::uint32_t last = call_count(pass) - 1;
+  const std::vector<bool> is_gone = dropped_outputs(pass, last);
+  for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
+    const bool is_local = kind == PassKind::kNoSync || pass.forwards[outputs.forward].local;
+    if (!is_local || starts_at(pass, last, outputs) || is_gone[outputs.first]) continue;
+    for (std::uint32_t output = outputs.first; output < outputs.end; ++output)
+      held.push_back(output);
+  }
+  return held;
+}
+
+bool zeroes_late(const RankPass& pass) {
+  return std::any_of(pass.backwards.begin(), pass.backwards.end(),
+                     [](const Backward& call) { return call.zeroes; });
+}
+
 bool is_synced_call(const RankPass& pass, std::uint32_t call) { return has_root(pass, call, true); }
 
 std::uint32_t first_synced_call(const RankPass& pass) {
@@ -183,6 +245,20 @@ std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pas
   hooks.reserve(owners.size());
   const auto starts = [&](std::uint32_t output) { return is_root(pass, call, output); };
   run_call(owners, started_graphs(pass, starts), false, hooks);
+  return hooks;
+}
+
+std::vector<AutogradHook> run_held_backward(const Owners& owners, PassKind kind,
+                                            const RankPass& before, const Backward& call) {
+  const std::vector<std::uint32_t> held = held_outputs(kind, before);
+  std::vector<AutogradHook> hooks;
+  if (held.empty()) return hooks;
+  std::vector<bool> is_start(kept_outputs(before));
+  for (const std::uint32_t root : call.roots) is_start[held[root % held.size()]] = true;
+  for (const std::uint32_t output : held)
+    if (call.roots.empty()) is_start[output] = true;
+  const auto starts = [&](std::uint32_t output) { return is_start[output]; };
+  run_call(owners, started_graphs(before, starts), false, hooks);
   return hooks;
 }
 
@@ -217,13 +293,12 @@ std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass
   std::vector<bool> by_others(owners.size());
   const bool is_last = call + 1 == call_count(pass);
   if (is_last && !pass.keep_outputs) return by_others;  // the rank let go of them
-  std::uint32_t output = 0;
-  for (const Forward& forward : pass.forwards) {
-    if (forward.discard) continue;
-    bool has_root = false;
-    for (std::size_t i = 0; i < forward.outputs.size(); ++i)
-      has_root = is_root(pass, call, output++) || has_root;
-    if (forward.local) continue;  // its outputs are not those of the pass
+  const std::vector<bool> is_gone = dropped_outputs(pass, call);
+  for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
+    const Forward& forward = pass.forwards[outputs.forward];
+    const bool has_root = starts_at(pass, call, outputs);
+    // A local forward's outputs are not those of the pass.
+    if (forward.local || is_gone[outputs.first]) continue;
     RankPass alone;
     alone.forwards.push_back(forward);
     for (const AutogradHook& hook : run_backward(owners, alone, 0))
@@ -238,9 +313,10 @@ bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call
   const bool is_last = call + 1 == call_count(pass);
   if (is_last && !pass.keep_outputs) return false;  // the rank let go of all but the roots
   const std::vector<bool> synced = synced_outputs(pass);
+  const std::vector<bool> is_gone = dropped_outputs(pass, call);
   const auto is_left = [&](std::uint32_t output) {
     // All calls but the last retain the graph.
-    return synced[output] && (!is_last || !is_root(pass, call, output));
+    return synced[output] && !is_gone[output] && (!is_last || !is_root(pass, call, output));
   };
   for (const Graph& graph : started_graphs(pass, is_left))
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

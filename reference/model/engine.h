@@ -32,6 +32,18 @@ using Owners = std::vector<std::uint32_t>;  // the first owner of each parameter
 std::uint32_t call_count(const RankPass& pass);    // of backward
 std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
 
+// By kept output: whether the rank has let go of it before it makes backward call `call` (or, with
+// the number of all calls, by the end), as Backward::drops says.
+std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call);
+
+// Which outputs a rank's next step may start a backward from (Backward::held), as numbers among the
+// kept ones: those of the forwards under no_sync that the rank holds, and whose graphs no backward
+// has used up.
+std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass);
+
+// Whether a call of the pass zeroes the gradients, so that nothing does before its first forward.
+bool zeroes_late(const RankPass& pass);
+
 // Whether the call starts from an output of a synced forward (P1), in a synced step.
 bool is_synced_call(const RankPass& pass, std::uint32_t call);
 // The first such call of a pass that keeps an output (normalize() sees to it that there is one).
@@ -40,9 +52,13 @@ std::uint32_t first_synced_call(const RankPass& pass);
 bool starts_local(const RankPass& pass, std::uint32_t call);
 
 // The hooks of backward call `call`, those of nested calls included, in the order in which they
-// run. The uses are those of `pass`, which has to outlive the result.
+// run. The uses are those of `pass`, which has to outlive the result. A call with Backward::held
+// has none there: run_held_backward() gives them, where `before` is what the rank has trained in
+// the step before, of this kind.
 std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
                                        std::uint32_t call);
+std::vector<AutogradHook> run_held_backward(const Owners& owners, PassKind kind,
+                                            const RankPass& before, const Backward& call);
 
 // By parameter: whether the call reaches it outside of checkpoints, but only from outputs of local
 // forwards. The unused search of dynamic mode does not see such a parameter (P6).

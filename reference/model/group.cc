@@ -1,6 +1,7 @@
 #include "reference/model/group.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "reference/arithmetic.h"
@@ -140,47 +141,87 @@ Calls calls_of(const Setting& setting, const Step& step, const RankPass& pass) {
   return calls;
 }
 
-// One rank's backward calls; `gradients` become those that the pass takes, before local calls that
-// come after it.
-RankReadiness train_rank(const Setting& setting, const GroupState& group, const Step& step,
-                         std::uint32_t rank, const Calls& calls, Gradients& gradients) {
+// One backward call, and what the rank does just before it.
+void make_call(const Setting& setting, const Step& step, std::uint32_t rank, const Calls& calls,
+               std::uint32_t number, const std::vector<std::uint32_t>& ready_twice,
+               RankState& state) {
+  static const Backward kUsual;
   const RankPass& pass = pass_of(step, rank);
-  if (!pass.skip) gradients = zero_grad(setting, step.zero_grad, std::move(gradients));
+  const Backward& call = pass.backwards.empty() ? kUsual : pass.backwards[number];
+  if (call.zeroes) state.gradients = zero_grad(setting, step.zero_grad, std::move(state.gradients));
+  if (call.updates) state.module = train_values(setting, step.key, std::move(state.module));
+  const bool is_later = call.held && state.held_from;
+  const Step& built_in = is_later ? setting.program.steps[*state.held_from] : step;
+  state.gradients = accumulate(setting, rank, built_in.key, calls[number], ready_twice,
+                               std::move(state.gradients));
+}
+
+// One rank's backward calls, up to those that the pass takes; what local calls add after it comes
+// later (train_on).
+RankReadiness train_rank(const Setting& setting, const PassRules& rules, const Step& step,
+                         std::uint32_t rank, const Calls& calls, RankState& state) {
+  const RankPass& pass = pass_of(step, rank);
+  if (!pass.skip && !zeroes_late(pass))
+    state.gradients = zero_grad(setting, step.zero_grad, std::move(state.gradients));
   const bool is_checked = step.kind == PassKind::kSynced && !calls.empty();
-  RankReadiness trained = is_checked
-                              ? readiness(rules_of(setting, group, rank), pass, calls, gradients)
-                              : local_readiness(gradients.size(), calls);
+  RankReadiness trained = is_checked ? readiness(rules, pass, calls, state.gradients)
+                                     : local_readiness(state.gradients.size(), calls);
   const std::uint32_t taken = std::min(trained.calls_run, trained.calls_reduced);
   for (std::uint32_t c = 0; c < taken; ++c) {
     const bool is_last = c + 1 == taken;
-    gradients = accumulate(setting, rank, step.key, calls[c],
-                           is_last ? trained.ready_twice : std::vector<std::uint32_t>{},
-                           std::move(gradients));
+    make_call(setting, step, rank, calls, c,
+              is_last ? trained.ready_twice : std::vector<std::uint32_t>{}, state);
   }
   return trained;
 }
 
-using VariantCalls = std::vector<Calls>;  // by variant of the step
+// The hooks of all calls of a step.
+struct StepCalls {
+  std::vector<Calls> variants;
+  std::map<std::uint32_t, Calls> holders;  // ranks with calls from outputs of the step before
+
+  const Calls& of(std::uint32_t rank) const {
+    const auto found = holders.find(rank);
+    return found == holders.end() ? variants[rank % variants.size()] : found->second;
+  }
+};
+
+StepCalls calls_of(const Setting& setting, const GroupState& group, const Ranks& active,
+                   const Step& step) {
+  StepCalls calls;
+  for (const RankPass& pass : step.variants)
+    calls.variants.push_back(calls_of(setting, step, pass));
+  for (const std::uint32_t rank : active) {
+    const std::optional<std::uint32_t> from = group.ranks[rank].held_from;
+    const RankPass& pass = pass_of(step, rank);
+    for (std::uint32_t c = 0; c < pass.backwards.size() && from; ++c) {
+      if (!pass.backwards[c].held) continue;
+      const Step& before = setting.program.steps[*from];
+      Calls& own = calls.holders.try_emplace(rank, calls.of(rank)).first->second;
+      own[c] = run_held_backward(setting.roles.owners, before.kind, pass_of(before, rank),
+                                 pass.backwards[c]);
+    }
+  }
+  return calls;
+}
 
 RankSteps train_ranks(const Setting& setting, GroupState& group, const Ranks& active,
-                      const Step& step, const VariantCalls& calls) {
+                      const Step& step, const StepCalls& calls) {
   for (RankState& state : group.ranks)
     for (Gradient& gradient : state.gradients) gradient.is_touched = gradient.is_reduced = false;
   RankSteps ranks(setting.program.world);
   for (const std::uint32_t rank : active)
-    ranks[rank] = train_rank(setting, group, step, rank, calls[rank % calls.size()],
-                             group.ranks[rank].gradients);
+    ranks[rank] = train_rank(setting, rules_of(setting, group, rank), step, rank, calls.of(rank),
+                             group.ranks[rank]);
   return ranks;
 }
 
 // The local calls that come when the pass is complete add to the results.
 void train_on(const Setting& setting, GroupState& group, const Ranks& active, const Step& step,
-              const VariantCalls& calls, const RankSteps& ranks) {
-  for (const std::uint32_t rank : active) {
-    Gradients& gradients = group.ranks[rank].gradients;
+              const StepCalls& calls, const RankSteps& ranks) {
+  for (const std::uint32_t rank : active)
     for (std::uint32_t c = ranks[rank].calls_reduced; c < ranks[rank].calls_run; ++c)
-      gradients = accumulate(setting, rank, step.key, calls[rank % calls.size()][c], {}, gradients);
-  }
+      make_call(setting, step, rank, calls.of(rank), c, {}, group.ranks[rank]);
 }
 
 // A second backward (P7) is reached only after the first one, which needs the buckets of all
@@ -411,8 +452,7 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
     writer.out().rebuilt.push_back(group.buckets);
     expected.layout = group.layout = static_cast<std::uint32_t>(writer.out().rebuilt.size());
   }
-  VariantCalls calls;
-  for (const RankPass& pass : step.variants) calls.push_back(calls_of(setting, step, pass));
+  const StepCalls calls = calls_of(setting, group, active, step);
   const RankSteps ranks = train_ranks(setting, group, active, step, calls);
   expected.collectives = collectives_of(setting, group, active, events);
   std::vector<bool> is_ambiguous(setting.program.parameters.size());
@@ -422,6 +462,11 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
       reduce_pass(setting, group, active);
     train_on(setting, group, active, step, calls, ranks);
     group = close_pass(setting, std::move(group), active, step, ranks);
+  }
+  for (const std::uint32_t rank : active) {
+    const RankPass& pass = pass_of(step, rank);
+    if (!pass.skip) group.ranks[rank].held_from.reset();
+    if (pass.hold_outputs) group.ranks[rank].held_from = index;
   }
   for (const RankReadiness& each : ranks)
     for (const std::uint32_t p : each.ambiguous) is_ambiguous[p] = true;

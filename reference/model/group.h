@@ -23,6 +23,7 @@ struct RankState {
   ModuleState module;
   std::optional<HookCounts> hooks_expected;  // static mode, after its first synced pass (P11)
   bool replicas_have_buffers = false;        // P15
+  std::optional<std::uint32_t> held_from;  // the step whose outputs the rank holds (Backward::held)
 };
 
 struct GroupState {

@@ -183,6 +183,10 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
   bool is_complete = false;
   for (std::uint32_t c = 0; c < calls.size(); ++c) {
     rank.error_call = rank.calls_run = c;
+    if (c < pass.backwards.size() && pass.backwards[c].zeroes) {  // P10
+      call.is_used.assign(gradients.size(), false);
+      call.requires_grad.assign(gradients.size(), false);
+    }
     const bool is_synced = is_synced_call(pass, c);
     if (is_complete && is_synced) {  // the error comes before any gradient is touched (P7)
       rank.error = Error::kSecondBackward;

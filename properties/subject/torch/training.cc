@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "properties/case/calls.h"
 #include "properties/subject/torch/faults.h"
 #include "properties/subject/torch/graph.h"
 #include "properties/subject/torch/hosts_store.h"
@@ -208,7 +209,7 @@ class Training {
   void run_step(const reference::Step& step, ObservedStep& observed) {
     const reference::RankPass& pass = step.variants[job_.rank % step.variants.size()];
     const bool is_skipped = step.kind == PassKind::kNoGrad && pass.skip;
-    if (!is_skipped) zero_gradients(step.zero_grad);
+    if (!is_skipped && !reference::zeroes_late(pass)) zero_gradients(step.zero_grad);
     remember_storages();
     if (!is_skipped && step.kind != PassKind::kNoGrad) {
       builder_.begin_step(step.key);
@@ -228,26 +229,52 @@ class Training {
     }
   }
 
-  // Runs the forwards, and backward calls as soon as their forwards have run.
+  // The gradients are zeroed, unless that comes late.
   void run_calls(const reference::Step& step, const reference::RankPass& pass,
                  std::vector<at::Tensor>& outputs, ObservedStep& observed) {
-    std::uint32_t call = 0;
-    for (std::uint32_t f = 0; f < pass.forwards.size(); ++f) {
-      const reference::Forward& forward = pass.forwards[f];
-      observed.failed_call = kForwardCall;
-      const bool is_synced = step.kind == PassKind::kSynced && !forward.local;
-      observed.status = caught([&] { run_forward(forward, is_synced, outputs); });
-      while (observed.status.ok() && call < pass.backwards.size() &&
-             pass.backwards[call].forwards == f + 1)
-        run_backward(pass, call++, outputs, observed);
+    using Kind = properties::Call::Kind;
+    bool has_begun = false;
+    for (const properties::Call& call : properties::calls_of(program_.options, step.kind, pass)) {
+      const bool is_forward = call.kind == Kind::kForward;
+      has_begun = has_begun || is_forward;
+      if (!has_begun || call.kind == Kind::kCheckComplete) continue;
+      observed.failed_call = is_forward ? kForwardCall : static_cast<std::int32_t>(call.number);
+      observed.status = caught([&] { make_call(step, pass, call, outputs); });
+      if (call.kind == Kind::kBackward && planted_ == Planted::kSwallowedErrors)
+        observed.status = {};
       if (!observed.status.ok()) return;
     }
-    if (outputs.empty()) return;
+    const bool has_backwards = reference::kept_outputs(pass) > 0;
+    if (wrapper_ && has_backwards) end_by_hand(step.kind, reference::call_count(pass), observed);
+  }
+
+  void make_call(const reference::Step& step, const reference::RankPass& pass,
+                 const properties::Call& call, std::vector<at::Tensor>& outputs) {
+    using Kind = properties::Call::Kind;
+    const std::uint32_t number = call.number;
+    if (call.kind == Kind::kZeroGrad) {
+      zero_gradients(step.zero_grad);
+      remember_storages();
+    }
+    if (call.kind == Kind::kForward) {
+      const reference::Forward& forward = pass.forwards[number];
+      run_forward(forward, step.kind == PassKind::kSynced && !forward.local, outputs);
+    }
+    if (call.kind == Kind::kEvaluate) {
+      const at::NoGradGuard guard;  // DistributedDataParallel does not call its reducer then
+      (void)builder_.build(pass.forwards[0].nodes, pass.forwards[0].outputs);
+    }
+    if (call.kind == Kind::kDrop) {
+      const std::vector<bool> is_dropped = reference::dropped_outputs(pass, number);
+      for (std::size_t i = 0; i < outputs.size(); ++i)
+        if (is_dropped[i]) outputs[i] = at::Tensor();
+    }
+    if (call.kind != Kind::kBackward) return;
     using properties::torch_model::may_end_in_hook;
-    if (wrapper_ && may_end_in_hook(program_.options, step.kind)) wrapper_->end_pass_in_hook();
-    while (call < reference::call_count(pass) && observed.status.ok())
-      run_backward(pass, call++, outputs, observed);
-    if (wrapper_) end_by_hand(step.kind, call, observed);
+    const bool are_all_run = pass.backwards.empty() || pass.backwards[number].forwards == 0;
+    if (are_all_run && wrapper_ && may_end_in_hook(program_.options, step.kind))
+      wrapper_->end_pass_in_hook();
+    run_backward(pass, number, outputs);
   }
 
   // Calls what ends a pass, as often as the user does. `call`: how many backwards there were.
@@ -270,14 +297,12 @@ class Training {
     if (!forward.discard) std::move(made.begin(), made.end(), std::back_inserter(outputs));
   }
 
-  void run_backward(const reference::RankPass& pass, std::uint32_t call,
-                    std::vector<at::Tensor>& outputs, ObservedStep& observed) {
+  static void run_backward(const reference::RankPass& pass, std::uint32_t call,
+                           std::vector<at::Tensor>& outputs) {
     const bool is_last = call + 1 == reference::call_count(pass);
     const std::vector<at::Tensor> roots = choose_roots(pass, call, outputs);
     if (is_last && !pass.keep_outputs) outputs.clear();
-    observed.failed_call = static_cast<std::int32_t>(call);
-    observed.status = caught([&] { GraphBuilder::backward(roots, 1, !is_last); });
-    if (planted_ == Planted::kSwallowedErrors) observed.status = {};
+    GraphBuilder::backward(roots, 1, !is_last);
   }
 
   static std::vector<at::Tensor> choose_roots(const reference::RankPass& pass, std::uint32_t call,

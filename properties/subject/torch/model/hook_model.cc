@@ -285,7 +285,7 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
   for (const std::uint32_t rank : survivors_) {
     const RankPass& pass = step.variants[rank % step.variants.size()];
     if (step.kind == PassKind::kNoGrad && pass.skip) continue;
-    zero(rank, step.zero_grad);
+    if (!zeroes_late(pass)) zero(rank, step.zero_grad);
     if (step.kind != PassKind::kNoGrad && !policies_.stays_armed) disarm(pass, ranks_[rank]);
   }
   do {
@@ -356,6 +356,10 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
     expected.error = Error::kSecondBackward;
     expected.error_call = rank.next_call;
     return;
+  }
+  if (rank.next_event == 0 && !pass.backwards.empty() && pass.backwards[rank.next_call].zeroes) {
+    zero(number, step.zero_grad);  // a bucket with what a local backward has brought may be away
+    if (is_in_synced_step && rank.next_call > 0) is_open_ = true;
   }
   const bool is_beside = !policies_.averages_local_backward && is_in_synced_step && !is_synced;
   const bool is_armed = std::exchange(rank.is_armed, rank.is_armed && !is_beside);
