@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""run.py --python LABEL=PROGRAM... [NAME...]: runs the findings in PyTorch's reducer, and in wrappers in Python, on each
-Python, and prints a table for each of the two.
+"""run.py --python LABEL=PROGRAM... [NAME...]: runs the findings in PyTorch's reducer, and in wrappers in Python, on
+each Python, and prints a table for each of the two.
 
 Every finding is a script that ends with 1 where PyTorch does what FINDINGS.md says, with 0 where it does what a user
-expects, with 3 where this Python lacks what the finding is about, and with 2 where it cannot tell. A table has a row for
-each finding, and a column for each Python, as Markdown:
+expects, with 3 where this Python lacks what the finding is about, and with 2 where it cannot tell. A table has a row
+for each finding, and a column for each Python, as Markdown:
 
     shown        exit code 1
     -            exit code 0
@@ -14,15 +14,16 @@ each finding, and a column for each Python, as Markdown:
     crashes      a signal ended the script itself
 
     --python LABEL=PROGRAM  a Python that has PyTorch; LABEL is the column's title, and may be given many times
-    --check FILE            compares with the table of this form in FILE, in the columns that have been run; may be given
-                            several times. What is not there is not compared
+    --check FILE            compares with the table of this form in FILE, in the columns that have been run; may be
+                            given several times. What is not there is not compared
     --folder FOLDER         where scripts are; may be given several times (default: here, and python/findings)
     --limit SECONDS         how long one script may take (default: 300)
     --jobs N                how many Pythons run at once (default: 1)
     --list                  prints the names, and ends
     --one-file NAME         prints the finding as one script that needs nothing but PyTorch, for a bug report
 
-Exit code: 0 when every cell is shown, - or not there; 2 when one is not; 1 for bad usage, and when --check finds a difference.
+Exit code: 0 when every cell is shown, - or not there; 2 when one is not; 1 for bad usage, and when --check finds a
+difference.
 """
 
 import argparse

@@ -81,8 +81,8 @@ class Runner(unittest.TestCase):
                 script.write(SCRIPTS["always-shows"])
             code, text = self.run_main("--folder", other, "elsewhere", "never-shows")
             self.assertEqual(code, 0, text)
-            tables = ["| finding | here |\n|---|---|\n| %s |\n" % row for row in ("never-shows | -", "elsewhere | shown")]
-            self.assertEqual(text, "\n".join(tables))
+            rows = ("never-shows | -", "elsewhere | shown")
+            self.assertEqual(text, "\n".join("| finding | here |\n|---|---|\n| %s |\n" % row for row in rows))
             os.rename(os.path.join(other, "elsewhere.py"), os.path.join(other, "crashes.py"))
             with self.assertRaises(runner.Refusal):
                 self.run_main("--folder", other, "never-shows")
