@@ -97,8 +97,8 @@ fi
 script() { # script FILE LINE...
   printf '%s\n' "${@:2}" >"$1"
 }
-script mine.py 'import lockstep' 'from examples.all_reduce import AllReduced' 'def wrap(module, **options):' \
-  '    return AllReduced(module)' 'lockstep.fuzz(wrap, cases=4, seed=1, jobs=1)'
+script mine.py 'import lockstep' 'from examples.all_reduce import wrap as all_reduced' 'def wrap(module, **options):' \
+  '    return all_reduced(module)' 'lockstep.fuzz(wrap, cases=4, seed=1, jobs=1)'
 expect 0 " 4 ok, 0 ok with faults, 0 failing" "$python" mine.py
 sed 's/cases=4/seconds=1000/' mine.py >endless.py
 script interrupts.py 'import signal, subprocess, sys' \

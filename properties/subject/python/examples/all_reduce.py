@@ -4,37 +4,24 @@ import torch
 import torch.distributed as dist
 
 
-class AllReduced(torch.nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-        self.trained = [each for each in module.parameters() if each.requires_grad]
-        self.used = torch.zeros(len(self.trained), dtype=torch.int32)
-        self.nodes = [each.expand_as(each).grad_fn.next_functions[0][0] for each in self.trained]
-        for number, node in enumerate(self.nodes):
-            node.register_hook(lambda *_, number=number: self.note_use(number))
+def wrap(module):
+    trained = {name: each for name, each in module.named_parameters() if each.requires_grad}
+    used = set()
+    for name, parameter in trained.items():
+        parameter.register_hook(lambda _, name=name: used.add(name))
 
-    def note_use(self, number):
-        self.used[number] = 1
-
-    def forward(self, *arguments):
-        return self.module(*arguments)
-
-    def after_backward(self):  # each rank calls it after the backward of a synced step
-        defined = torch.tensor([each.grad is not None for each in self.trained], dtype=torch.int32)
-        flags = torch.stack([self.used, defined])
-        dist.all_reduce(flags)
-        for parameter, uses, grads in zip(self.trained, *flags.tolist()):
-            if uses > 0 and grads > 0:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
+    def after_backward():  # each rank calls it after the backward of a synced step
+        counts = torch.tensor([name in used for name in trained], dtype=torch.int32)
+        dist.all_reduce(counts)
+        for parameter, count in zip(trained.values(), counts.tolist()):
+            if count > 0:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= dist.get_world_size()
-        self.used.zero_()
+        used.clear()
 
-
-def wrap(module):
-    return AllReduced(module)
+    module.after_backward = after_backward
+    return module
 
 
 wrap.can = """dynamic no_grad several_forwards several_backwards discard keep_outputs checkpoint shared frozen

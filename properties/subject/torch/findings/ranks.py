@@ -4,7 +4,8 @@
     first, second = run(body)           # what each rank reported, by name; "end" is "ok", an error, "hangs" or a signal
     verdict(shown=..., right=...)       # exit code 1: the finding; 0: what a user expects; 2: neither of the two
 
-Needs PyTorch alone. Any other error ends the script with exit code 2, too.
+A script ends with exit code 3 where this Python lacks what it is about (not_there()). Any other error ends it with exit
+code 2, too. Needs PyTorch alone.
 """
 
 import datetime
@@ -61,6 +62,23 @@ def takes(option):
 def grad_of(model, name="p"):
     grad = getattr(getattr(model, "module", model), name).grad
     return None if grad is None else grad.to_dense().flatten().tolist() if grad.is_sparse else grad.flatten().tolist()
+
+
+def not_there(what):
+    print("PyTorch %s: there is no %s here" % (torch.__version__, what), flush=True)
+    os._exit(3)
+
+
+def fsdp2():
+    """FSDP2's fully_shard over all ranks, as a function of a module. It is imported before the ranks are forked."""
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        not_there("FSDP2")
+    return lambda module, **options: fully_shard(
+        module, mesh=init_device_mesh("cpu", (dist.get_world_size(),)), **options
+    )
 
 
 class Rank:

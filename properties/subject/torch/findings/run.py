@@ -1,25 +1,29 @@
 #!/usr/bin/env python3
-"""run.py --python LABEL=PROGRAM... [NAME...]: runs the findings of this folder on each Python, and prints a table.
+"""run.py --python LABEL=PROGRAM... [NAME...]: runs the findings in PyTorch's reducer, and in wrappers in Python, on
+each Python, and prints a table for each of the two.
 
 Every finding is a script that ends with 1 where PyTorch does what FINDINGS.md says, with 0 where it does what a user
-expects, and with 2 where it does neither, or cannot run it. The table has a row for each finding, and a column for each
-Python, as Markdown:
+expects, with 3 where this Python lacks what the finding is about, and with 2 where it cannot tell. A table has a row
+for each finding, and a column for each Python, as Markdown:
 
     shown        exit code 1
     -            exit code 0
+    not there    exit code 3
     cannot tell  exit code 2, or any other
     hangs        the script did not end within the limit
     crashes      a signal ended the script itself
 
     --python LABEL=PROGRAM  a Python that has PyTorch; LABEL is the column's title, and may be given many times
-    --check FILE            compares with the table of this form in FILE, in the columns that have been run
-    --folder FOLDER         where the scripts are (default: here)
+    --check FILE            compares with the table of this form in FILE, in the columns that have been run; may be
+                            given several times. What is not there is not compared
+    --folder FOLDER         where scripts are; may be given several times (default: here, and python/findings)
     --limit SECONDS         how long one script may take (default: 300)
     --jobs N                how many Pythons run at once (default: 1)
     --list                  prints the names, and ends
     --one-file NAME         prints the finding as one script that needs nothing but PyTorch, for a bug report
 
-Exit code: 0 when every cell is shown or -; 2 when one is not; 1 for bad usage, and when --check finds a difference.
+Exit code: 0 when every cell is shown, - or not there; 2 when one is not; 1 for bad usage, and when --check finds a
+difference.
 """
 
 import argparse
@@ -32,6 +36,10 @@ import sys
 import tempfile
 
 NO_FINDING = {"ranks", "run", "run_test"}
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDERS = [HERE, os.path.normpath(os.path.join(HERE, "..", "..", "python", "findings"))]
+CELLS = {0: "-", 1: "shown", 3: "not there"}
+TOLD = set(CELLS.values())
 
 
 class Refusal(Exception):
@@ -47,6 +55,17 @@ def names_in(folder):
     if not names:
         raise Refusal("there is no finding in %s" % folder)
     return names
+
+
+def folders_by_name(folders):
+    """The folder of each finding, in the order of the folders."""
+    found = {}
+    for folder in folders:
+        for name in names_in(folder):
+            if name in found:
+                raise Refusal("%s and %s both have a finding %s" % (found[name], folder, name))
+            found[name] = folder
+    return found
 
 
 # Imports PyTorch once, which takes seconds, and then runs each script in a fork.
@@ -118,28 +137,36 @@ class Python:
             return "hangs", said
         if os.WIFSIGNALED(status):
             return "crashes", signal.Signals(os.WTERMSIG(status)).name
-        return {0: "-", 1: "shown"}.get(os.WEXITSTATUS(status), "cannot tell"), said
+        return CELLS.get(os.WEXITSTATUS(status), "cannot tell"), said
 
 
-def run_column(label, program, names, arguments):
+def run_column(label, program, scripts, limit):
     """The cells of one Python, by finding and label."""
     cells = {}
     with tempfile.TemporaryDirectory() as folder:
         python = Python(program, os.path.join(folder, "output"))
-        for name in names:
-            script = os.path.join(os.path.abspath(arguments.folder), name + ".py")
-            cells[name, label], said = python.run(script, arguments.limit)
+        for name, folder in scripts.items():
+            script = os.path.join(os.path.abspath(folder), name + ".py")
+            cells[name, label], said = python.run(script, limit)
             print("%s, %s: %s (%s)" % (label, name, cells[name, label], said), file=sys.stderr, flush=True)
         python.close()
     return cells
 
 
-def run_all(pythons, names, arguments):
+def run_all(pythons, scripts, arguments):
     cells = {}
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for column in pool.map(lambda one: run_column(*one, names, arguments), pythons.items()):
+        for column in pool.map(lambda one: run_column(*one, scripts, arguments.limit), pythons.items()):
             cells.update(column)
     return cells
+
+
+def print_tables(scripts, labels, cells):
+    """One for each folder."""
+    for number, folder in enumerate(dict.fromkeys(scripts.values())):
+        if number > 0:
+            print()
+        print_table([name for name in scripts if scripts[name] == folder], labels, cells)
 
 
 def print_table(names, labels, cells):
@@ -175,7 +202,7 @@ def differences(cells, recorded):
     return [
         "%s, %s: %s, but the table has %s" % (label, name, cell, recorded.get((name, label), "no such cell"))
         for (name, label), cell in sorted(cells.items())
-        if recorded.get((name, label)) != cell
+        if cell != "not there" and recorded.get((name, label)) != cell
     ]
 
 
@@ -194,8 +221,8 @@ def parse(words):
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--one-file", metavar="NAME")
     parser.add_argument("--python", action="append", default=[])
-    parser.add_argument("--check")
-    parser.add_argument("--folder", default=os.path.dirname(os.path.abspath(__file__)))
+    parser.add_argument("--check", action="append", default=[])
+    parser.add_argument("--folder", action="append", default=[])
     parser.add_argument("--limit", type=float, default=300)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("names", nargs="*")
@@ -217,32 +244,37 @@ def main(words):
     if arguments.help:
         print(__doc__.strip())
         return 0
-    known = names_in(arguments.folder)
+    known = folders_by_name(arguments.folder or FOLDERS)
     for name in arguments.names + ([arguments.one_file] if arguments.one_file else []):
         if name not in known:
             raise Refusal("there is no finding '%s'; --list has the names" % name)
     if arguments.one_file:
-        print(one_file(arguments.folder, arguments.one_file), end="")
+        print(one_file(known[arguments.one_file], arguments.one_file), end="")
         return 0
-    names = arguments.names or known
+    scripts = {name: folder for name, folder in known.items() if not arguments.names or name in arguments.names}
     if arguments.list:
-        print("\n".join(names))
+        print("\n".join(scripts))
         return 0
     if arguments.jobs < 1 or arguments.limit <= 0:
         raise Refusal("--jobs and --limit are positive numbers")
     pythons = pythons_of(arguments.python)
-    recorded = read_table(arguments.check) if arguments.check else None
-    cells = run_all(pythons, names, arguments)
-    print_table(names, list(pythons), cells)
-    untold = sorted(key for key, cell in cells.items() if cell not in ("shown", "-"))
+    recorded = {}
+    for file in arguments.check:
+        recorded.update(read_table(file))
+    cells = run_all(pythons, scripts, arguments)
+    print_tables(scripts, list(pythons), cells)
+    return judge(cells, recorded, arguments.check)
+
+
+def judge(cells, recorded, files):
+    """Says what was not told, and what differs from what is recorded; returns the exit code."""
+    untold = sorted(key for key, cell in cells.items() if cell not in TOLD)
     for name, label in untold:
         print("not told: %s, %s: %s" % (label, name, cells[name, label]))
-    if recorded is not None:
-        found = differences(cells, recorded)
-        print("\n".join(found) if found else "as recorded in %s" % arguments.check)
-        if found:
-            return 1
-    return 2 if untold else 0
+    found = differences(cells, recorded) if files else []
+    if files:
+        print("\n".join(found) if found else "as recorded in %s" % " and ".join(files))
+    return 1 if found else 2 if untold else 0
 
 
 if __name__ == "__main__":

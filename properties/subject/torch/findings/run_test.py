@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The runner of the findings, with scripts that need no PyTorch: one that always shows, one that never does, one that
-cannot tell, one that hangs, one that crashes, and one that leaves a process behind."""
+cannot tell, one that lacks what it is about, one that hangs, one that crashes, and one that leaves a process behind."""
 
 import contextlib
 import importlib.util
@@ -21,6 +21,7 @@ SCRIPTS = {
     "always-shows": "raise SystemExit(1)",
     "never-shows": "raise SystemExit(0)",
     "neither": "raise SystemExit(2)",
+    "lacks-it": "raise SystemExit(3)",
     "unknown-code": "raise SystemExit(77)",
     "hangs": "import time\nwhile True: time.sleep(1)",
     "crashes": "import os\nos.abort()",
@@ -66,6 +67,25 @@ class Runner(unittest.TestCase):
             code, text = self.run_main(name)
             self.assertEqual(code, 2)
             self.assertIn("| %s | cannot tell |" % name, text)
+
+    def test_what_is_not_there_is_not_compared(self):
+        with open(self.path("table.md"), "w", encoding="utf-8") as file:
+            file.write("| finding | here |\n|---|---|\n| lacks-it | shown |\n")
+        code, text = self.run_main("--check", self.path("table.md"), "lacks-it")
+        self.assertEqual(code, 0, text)
+        self.assertIn("| lacks-it | not there |", text)
+
+    def test_each_folder_has_a_table(self):
+        with tempfile.TemporaryDirectory() as other:
+            with open(os.path.join(other, "elsewhere.py"), "w", encoding="utf-8") as script:
+                script.write(SCRIPTS["always-shows"])
+            code, text = self.run_main("--folder", other, "elsewhere", "never-shows")
+            self.assertEqual(code, 0, text)
+            rows = ("never-shows | -", "elsewhere | shown")
+            self.assertEqual(text, "\n".join("| finding | here |\n|---|---|\n| %s |\n" % row for row in rows))
+            os.rename(os.path.join(other, "elsewhere.py"), os.path.join(other, "crashes.py"))
+            with self.assertRaises(runner.Refusal):
+                self.run_main("--folder", other, "never-shows")
 
     def test_a_crash_is_told_apart(self):
         code, text = self.run_main("crashes")
@@ -124,11 +144,11 @@ class Runner(unittest.TestCase):
 
 
 class Findings(unittest.TestCase):
-    """What every finding of the folder has to be."""
+    """What every finding of the folders has to be."""
 
     def test_scripts_are_short_and_say_what_they_show(self):
-        for name in runner.names_in(HERE):
-            with open(os.path.join(HERE, name + ".py"), encoding="utf-8") as file:
+        for name, folder in runner.folders_by_name(runner.FOLDERS).items():
+            with open(os.path.join(folder, name + ".py"), encoding="utf-8") as file:
                 lines = file.read().split("\n")[:-1]
             self.assertLessEqual(len(lines), 40, name)
             self.assertLessEqual(max(map(len, lines)), 120, name)
@@ -136,14 +156,15 @@ class Findings(unittest.TestCase):
             self.assertEqual(sum(line.startswith("verdict(") for line in lines), 1, name)
 
     def test_each_compiles_as_one_file(self):
-        for name in runner.names_in(HERE):
-            text = runner.one_file(HERE, name)
+        for name, folder in runner.folders_by_name(runner.FOLDERS).items():
+            text = runner.one_file(folder, name)
             compile(text, name, "exec")
             self.assertNotIn("from ranks", text)
 
-    def test_the_table_has_each_finding(self):
-        recorded = {name for name, _ in runner.read_table(os.path.join(HERE, "..", "FINDINGS.md"))}
-        self.assertEqual(recorded, set(runner.names_in(HERE)))
+    def test_the_tables_have_each_finding(self):
+        for folder in runner.FOLDERS:
+            recorded = {name for name, _ in runner.read_table(os.path.join(folder, "..", "FINDINGS.md"))}
+            self.assertEqual(recorded, set(runner.names_in(folder)))
 
 
 if __name__ == "__main__":
