@@ -76,7 +76,7 @@ namespace lockstep::properties {
   row(kFinalization, "finalization", "passes that the user ends by hand") \
   row(kUpdatesGroup, "update_process_group", "another process group for the same reducer") \
   row(kBetween, "between", \
-      "zero_grad, forwards without gradients, drops or optimizer steps between the calls of a step") \
+      "zero_grad, evaluations, drops or optimizer steps between the calls of a step") \
   row(kLaterBackward, "later_backward", "backwards of outputs of the step before")
 // clang-format on
 

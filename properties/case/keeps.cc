@@ -198,7 +198,10 @@ bool finalization(const Program& one, const Program& other) {
   };
   const bool has_backwards =
       all_passes(one, [](const RankPass& pass) { return reference::kept_outputs(pass) > 0; });
-  return is_right_after(one) && is_right_after(other) &&
+  const bool has_whole_first_pass =
+      one.options.mode != Mode::kStatic ||
+      all_passes(one, [](const RankPass& pass) { return pass.backwards.size() <= 1; });
+  return is_right_after(one) && is_right_after(other) && has_whole_first_pass &&
          (has_backwards || without_local_use(one, other));
 }
 

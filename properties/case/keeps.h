@@ -32,7 +32,8 @@ bool broadcasts(const Program& one, const Program& other);
 bool without_local_use(const Program& one, const Program& other);
 // Passes end by themselves, or the user ends each right after its backward (appendix L, 77). A
 // forward whose outputs are dropped makes the next backward one of its pass, a local one, too,
-// after which the user ends nothing (stays_armed).
+// after which the user ends nothing (stays_armed). A further backward of the first static pass
+// stays local where passes end by themselves, and may be lost where the user ends them.
 bool finalization(const Program& one, const Program& other);
 // All ranks have inputs for all steps (S2).
 bool even_inputs(const Program& one, const Program& other);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "properties/case/calls.h"
+#include "properties/observe/gradient_bits.h"
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
 #include "properties/observe/pass_recorder.h"
@@ -15,7 +16,6 @@
 #include "properties/observe/state_watch.h"
 #include "properties/observe/watched_group.h"
 #include "reducer/base/check.h"
-#include "reducer/tensor/sparse.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"
 
@@ -523,7 +523,6 @@ class Training {
     snapshot(observed);
   }
 
-  // The outputs of the step before go.
   void hold(PassKind kind, const reference::RankPass& pass, Outputs outputs) {
     held_ = {};
     held_roots_.clear();
@@ -784,7 +783,7 @@ class Training {
       gradient.byte_in_storage =
           static_cast<std::uint64_t>(tensor.data() - tensor.storage()->data());
       if (program_.options.views) gradient.shares_with = first_in_storage(i);
-      tensor.is_sparse() ? append_rows(tensor, parameters_[i]->shape()) : append_bits(tensor);
+      append_gradient(tensor, parameters_[i]->shape(), memory_, observation_.bits);
     }
     storages_.clear();
     state_->record(observed.state);
@@ -809,70 +808,6 @@ class Training {
     std::uint32_t first = 0;
     while (!(parameters_[first]->grad().storage() == storage)) ++first;
     return first;
-  }
-
-  // Appends the rows in the format of reference::gradient_words().
-  void append_rows(const Tensor& tensor, const Shape& whole) {
-    Result<Tensor> rows = until_given([&] { return coalesce(tensor, whole); });
-    LOCKSTEP_CHECK(rows.has_value());
-    const std::size_t begin = observation_.bits.size();
-    append_bits(*rows);
-    const std::vector<std::uint64_t> values(
-        observation_.bits.begin() + static_cast<std::ptrdiff_t>(begin), observation_.bits.end());
-    observation_.bits.resize(begin);
-    const auto elements = static_cast<std::size_t>(whole.elements() * parts_of(tensor.dtype()));
-    const auto count = static_cast<std::size_t>(whole.sizes[0]);
-    observation_.bits.resize(begin + elements + count);
-    const std::size_t width = count == 0 ? 0 : elements / count;
-    for (std::size_t i = 0; i < rows->rows().size(); ++i) {
-      const auto row = static_cast<std::size_t>(rows->rows()[i]);
-      LOCKSTEP_CHECK_LT(row, count);
-      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * width), width,
-                  observation_.bits.begin() + static_cast<std::ptrdiff_t>(begin + row * width));
-      observation_.bits[begin + elements + row] = 1;
-    }
-  }
-
-  // Appends the elements in row-major order, whatever the strides.
-  void append_bits(const Tensor& given) {
-    const Tensor tensor = given.as_real();
-    switch (size_of(tensor.dtype())) {
-      case 8:
-        return append<std::uint64_t>(tensor);
-      case 4:
-        return append<std::uint32_t>(tensor);
-      default:
-        LOCKSTEP_CHECK_EQ(size_of(tensor.dtype()), sizeof(std::uint16_t));
-        return append<std::uint16_t>(tensor);
-    }
-  }
-
-  template <class Bits>
-  void append(const Tensor& tensor) {
-    if (tensor.elements() == 0) return;
-    const Shape& shape = tensor.shape();
-    const auto count = static_cast<std::size_t>(tensor.elements());
-    const auto* memory = reinterpret_cast<const Bits*>(memory_.read(tensor));
-    const std::size_t begin = observation_.bits.size();
-    observation_.bits.resize(begin + count);
-    std::uint64_t* const out = observation_.bits.data() + begin;
-    if (shape.same_strides(
-            Shape::row_major({shape.sizes.data(), static_cast<std::size_t>(shape.dims)}))) {
-      std::copy_n(memory, count, out);
-      return;
-    }
-    std::array<std::int64_t, kMaxDims> index{};
-    std::int64_t at = 0;
-    for (std::size_t n = 0; n < count; ++n) {
-      out[n] = memory[at];
-      for (int d = shape.dims - 1; d >= 0; --d) {
-        const auto i = static_cast<std::size_t>(d);
-        at += shape.strides[i];
-        if (++index[i] < shape.sizes[i]) break;
-        at -= index[i] * shape.strides[i];
-        index[i] = 0;
-      }
-    }
   }
 
   const Program& program_;

@@ -71,10 +71,10 @@ def run_step(ddp, step, work, constants):
     """None, or which call failed and what it said."""
     place = "forward"
     kept = []
-    backwards = [call for call in work["calls"] if call[0] == "backward"]
+    backwards = [call for call in work["order"] if call[0] == "backward"]
     done = 0  # backwards
     try:
-        for name, *rest in work["calls"]:
+        for name, *rest in work["order"]:
             if name == "zero_grad" and step["zero_grad"] != "not":
                 ddp.zero_grad(set_to_none=step["zero_grad"] == "to none")
             if name == "forward":

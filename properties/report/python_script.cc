@@ -485,13 +485,13 @@ std::string ScriptWriter::pass_text(std::size_t step, const reference::RankPass&
     out += fmt::format("{:17}\"outputs\": {}}},\n", "", python_list(outputs, 28));
   }
   const auto calls = calls_text(program_.options, program_.steps[step].kind, pass);
-  return out + fmt::format("{:13}], \"calls\": {}}},\n", "", python_list(calls, 24));
+  return out + fmt::format("{:13}], \"order\": {}}},\n", "", python_list(calls, 24));
 }
 
 void ScriptWriter::write_steps() {
   steps_ =
       "# Rank r takes variants[r % len(variants)]. A node is (kind, inputs, ...), an input or an\n"
-      "# output (node, slot). \"calls\" lists what the rank calls, in order: a forward by its "
+      "# output (node, slot). \"order\" lists what the rank calls, in order: a forward by its "
       "number,\n"
       "# a backward by the outputs, counted over all kept forwards, that it starts at.\n"
       "STEPS = [\n";

@@ -26,9 +26,7 @@
 #include "reference/values.h"
 
 namespace lockstep::properties::torch_model {
-
 using namespace reference;  // NOLINT: the vocabulary of programs
-
 namespace {
 constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
 
@@ -357,9 +355,9 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
     expected.error_call = rank.next_call;
     return;
   }
-  if (rank.next_event == 0 && !pass.backwards.empty() && pass.backwards[rank.next_call].zeroes) {
-    zero(number, step.zero_grad);  // a bucket with what a local backward has brought may be away
-    if (is_in_synced_step && rank.next_call > 0) is_open_ = true;
+  if (rank.next_event == 0 && zeroes(pass, rank.next_call)) {
+    zero(number, step.zero_grad);
+    is_open_ = is_open_ || (is_in_synced_step && rank.next_call > 0);  // a bucket may be away
   }
   const bool is_beside = !policies_.averages_local_backward && is_in_synced_step && !is_synced;
   const bool is_armed = std::exchange(rank.is_armed, rank.is_armed && !is_beside);
@@ -373,8 +371,7 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
 // The rank has no further call. It is an error if a pass that it ends by hand is not complete.
 void HookModel::end_calls(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   const Rank& rank = ranks_[number];
-  const RankPass& pass = step.variants[number % step.variants.size()];
-  if (kept_outputs(pass) == 0 || rank.is_complete) return;
+  if (kept_outputs(step.variants[number % step.variants.size()]) == 0 || rank.is_complete) return;
   const bool is_noticed = !policies_.reports_missing_later && rank.is_unfinished;
   if (!is_noticed && endings(step.kind) == 0) return;
   expected.error = Error::kIncomplete;
