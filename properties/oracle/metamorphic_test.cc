@@ -117,7 +117,7 @@ TEST(TableOfSwitches, TheModelOfPyTorchExpectsTheSameOfPassesThatTheUserEnds) {
   pass.forwards.front().discard = false;
   c.program.options.mode = reference::Mode::kStatic;
   EXPECT_TRUE(switched(c));
-  pass.backwards.push_back(pass.backwards.front());
+  pass.backwards.resize(2);
   EXPECT_FALSE(switched(c));
 }
 
