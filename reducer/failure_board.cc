@@ -288,7 +288,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     if (is_silence_to_most(reports, settled)) settled.rank = settled.suspect;
   }
   settled.reported_by = rank_;
-  // Who aborts a group may name no pass. It still reached this rank in one.
+  // A rank that aborts its group may name no pass, but the abort has reached this rank in one.
   if (settled.pass == kNone) settled.pass = own.pass;
   if (settled.collective.empty()) {
     settled.collective = own.collective;

@@ -209,7 +209,7 @@ bool does_more(const Backward& call) {
   return call.evaluates || call.zeroes || call.updates || call.drops || call.held;
 }
 
-// What ranks do between calls: see Backward. Call limit_order() before.
+// Limits what ranks do between calls, as Backward says. Call limit_order() before.
 void limit_between(const Program& program, const Step& step, RankPass& pass) {
   const bool are_called = step.kind != PassKind::kNoGrad && keeps_a_forward(pass);
   const bool can_zero = step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill;

@@ -245,10 +245,10 @@ struct Backward {
   // is 0 or less than their number, no less than that of the call before, and 0 in the last call;
   // where it is not 0, the roots are listed, and none is an output of a later forward.
   std::uint32_t forwards = 0;
-  // What the rank does just before the call, in this order. After normalize() only calls that are
-  // made have any of these; `zeroes` is for steps that undefine gradients or fill them with zeros,
-  // and no call with it comes after the first one of a pass; with replicas the same holds for
-  // `evaluates`.
+  // The next four say what the rank does just before the call, in this order. After normalize()
+  // they are false in calls that are not made. `zeroes` is true only in steps that undefine
+  // gradients or fill them with zeros, and not after the first call of a pass. With replicas,
+  // `evaluates` is not true after that call either.
   bool evaluates = false;  // it runs the step's first forward without gradients
   bool zeroes = false;     // it zeroes gradients as Step::zero_grad says
   bool updates = false;    // it takes an optimizer step: its values of parameters change (state.h)

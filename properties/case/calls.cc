@@ -11,12 +11,15 @@ using reference::RankPass;
 
 void add_backward(const RankPass& pass, std::uint32_t number, std::vector<Call>& calls) {
   using Kind = Call::Kind;
-  const Backward more = pass.backwards.empty() ? Backward() : pass.backwards[number];
-  if (more.evaluates) calls.push_back({Kind::kEvaluate, number});
-  if (more.zeroes) calls.push_back({Kind::kZeroGrad, number});
-  if (more.updates) calls.push_back({Kind::kOptimizerStep, number});
-  if (more.drops) calls.push_back({Kind::kDrop, number});
-  calls.push_back({Kind::kBackward, number});
+  const auto add = [&](Kind kind) {
+    calls.push_back({kind, number, static_cast<std::int32_t>(number)});
+  };
+  const Backward& more = reference::backward_of(pass, number);
+  if (more.evaluates) add(Kind::kEvaluate);
+  if (more.zeroes) add(Kind::kZeroGrad);
+  if (more.updates) add(Kind::kOptimizerStep);
+  if (more.drops) add(Kind::kDrop);
+  add(Kind::kBackward);
 }
 
 }  // namespace
@@ -38,7 +41,8 @@ std::vector<Call> calls_of(const reference::Options& options, PassKind kind, con
   const std::uint32_t count = reference::call_count(pass);
   while (next < count) add_backward(pass, next++, calls);
   const bool ends_local = kind == PassKind::kSynced && !reference::is_synced_call(pass, count - 1);
-  if (pass.keep_outputs || ends_local) calls.push_back({Call::Kind::kCheckComplete, count});
+  if (pass.keep_outputs || ends_local)
+    calls.push_back({Call::Kind::kCheckComplete, count, static_cast<std::int32_t>(count)});
   return calls;
 }
 

@@ -25,6 +25,11 @@ struct Call {
   // The number of the forward, or of the backward call; for what a rank does just before a backward
   // call, the number of that one.
   std::uint32_t number = 0;
+  // Where a failure of the call belongs (ObservedStep::failed_call): the number of the backward, or
+  // kForwardCall for what comes before all backwards.
+  std::int32_t place = kForwardCall;
+
+  static constexpr std::int32_t kForwardCall = -1;
 };
 
 // The calls of a normalized program in a step of this kind.

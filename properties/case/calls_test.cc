@@ -46,6 +46,15 @@ TEST(Calls, WhatARankDoesBeforeABackwardHasItsNumber) {
   EXPECT_EQ(text_of(pass), "zero0 forward0 forward1 backward0 evaluate1 step1 drop1 backward1 ");
 }
 
+TEST(Calls, AFailureBelongsToTheBackwardThatTheCallComesBefore) {
+  RankPass pass = forwards(1, {{{0}}});
+  pass.backwards[0].zeroes = true;
+  pass.keep_outputs = true;
+  std::vector<std::int32_t> places;
+  for (const Call& call : calls_of({}, PassKind::kSynced, pass)) places.push_back(call.place);
+  EXPECT_EQ(places, (std::vector<std::int32_t>{-1, 0, 0, 1}));
+}
+
 TEST(Calls, GradientsAreZeroedOnceEarlyOrWhereTheCallsSaySo) {
   RankPass pass = forwards(2, {{{0}}, {{1}}});
   pass.backwards[1].zeroes = true;

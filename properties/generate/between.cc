@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "properties/generate/fault_plan.h"
+#include "properties/generate/interleave.h"
 #include "reference/model/engine.h"
 
 namespace lockstep::properties {
@@ -40,15 +41,9 @@ void draw_more(Random& random, RankPass& pass) {
 // step the forward runs under no_sync.
 bool add_held_forward(Random& random, PassKind kind, RankPass& pass) {
   if (pass.forwards.size() >= reference::kMaxForwards) return false;
-  const std::uint32_t outputs = reference::kept_outputs(pass);
-  if (pass.backwards.empty()) pass.backwards.emplace_back();
-  for (Backward& call : pass.backwards) {  // a further forward changes nothing about their roots
-    if (call.held) continue;
-    for (std::uint32_t& root : call.roots) root %= outputs;
-    for (std::uint32_t i = 0; i < outputs && call.roots.empty(); ++i) call.roots.push_back(i);
-  }
+  name_roots(pass);
   Forward held = pass.forwards[random.below(static_cast<std::uint32_t>(pass.forwards.size()))];
-  for (reference::Node& node : held.nodes) node.key = random.word();
+  draw_keys(random, held.nodes);
   held.discard = false;
   held.local = kind == PassKind::kSynced;
   pass.forwards.push_back(std::move(held));
@@ -124,7 +119,7 @@ void draw_between(Random random, const GenerateOptions& options, reference::Prog
   normalize(changed);
   const bool may_fail =
       can.has(Capability::kErrors) && can.has(Capability::kRecovery) && random.percent(5);
-  if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
+  take_change(may_fail, std::move(changed), program);
 }
 
 std::vector<std::string> between_features(const Case& value) {

@@ -691,6 +691,10 @@ bool fails(const reference::Program& program) {
                      [](const auto& step) { return step.any_error; });
 }
 
+void take_change(bool may_fail, reference::Program changed, reference::Program& program) {
+  if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
+}
+
 std::uint32_t bucket_count(const reference::Program& program) {
   struct Group {
     reference::DType dtype = reference::DType::kFloat32;

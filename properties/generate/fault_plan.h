@@ -45,6 +45,8 @@ bool has_long_pause(const Case& value);
 
 // Whether the model expects an error of the program itself.
 bool fails(const reference::Program& program);
+// Takes the changed program, unless it may not fail and does, where the program did not.
+void take_change(bool may_fail, reference::Program changed, reference::Program& program);
 
 // Returns the number of buckets of the program's parameters (B1).
 std::uint32_t bucket_count(const reference::Program& program);

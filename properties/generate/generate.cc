@@ -661,7 +661,7 @@ void change_legally(const GenerateOptions& options, Program& program, const Chan
   const Capabilities can = options.capabilities;
   const bool may_fail = program.options.mode != reference::Mode::kStatic &&
                         can.has(Capability::kErrors) && can.has(Capability::kRecovery);
-  if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
+  take_change(may_fail, std::move(changed), program);
 }
 
 // Draws uneven inputs (S2). It uses random numbers of its own.

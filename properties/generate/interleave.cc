@@ -17,30 +17,12 @@ using reference::PassKind;
 using reference::RankPass;
 using reference::Recompute;
 
-void draw_keys(Random& random, std::vector<Node>& nodes) {
-  for (Node& node : nodes) {
-    node.key = random.word();
-    draw_keys(random, node.body);
-  }
-}
-
 // The number of the first output of forward `f`, among those of all kept forwards.
 std::uint32_t first_output(const RankPass& pass, std::size_t f) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < f; ++i)
     if (!pass.forwards[i].discard) count += pass.forwards[i].outputs.size();
   return static_cast<std::uint32_t>(count);
-}
-
-// Says of each call which outputs are its roots, so that a further forward does not change them.
-void name_roots(RankPass& pass) {
-  const std::uint32_t outputs = reference::kept_outputs(pass);
-  if (pass.backwards.empty()) pass.backwards.emplace_back();
-  for (Backward& call : pass.backwards) {
-    for (std::uint32_t& root : call.roots) root %= outputs;
-    if (!call.roots.empty()) continue;
-    for (std::uint32_t i = 0; i < outputs; ++i) call.roots.push_back(i);
-  }
 }
 
 // Runs the calls of which all roots are there before the last forward, or some of them, early.
@@ -104,6 +86,24 @@ void interleave(Random& random, PassKind kind, RankPass& pass) {
 
 }  // namespace
 
+void draw_keys(Random& random, std::vector<Node>& nodes) {
+  for (Node& node : nodes) {
+    node.key = random.word();
+    draw_keys(random, node.body);
+  }
+}
+
+void name_roots(RankPass& pass) {
+  const std::uint32_t outputs = reference::kept_outputs(pass);
+  if (pass.backwards.empty()) pass.backwards.emplace_back();
+  for (Backward& call : pass.backwards) {
+    if (call.held) continue;
+    for (std::uint32_t& root : call.roots) root %= outputs;
+    if (!call.roots.empty()) continue;
+    for (std::uint32_t i = 0; i < outputs; ++i) call.roots.push_back(i);
+  }
+}
+
 void draw_interleaved(Random random, const GenerateOptions& options, reference::Program& program) {
   const Capabilities can = options.capabilities;
   const bool is_drawn = random.percent(16);
@@ -118,7 +118,7 @@ void draw_interleaved(Random random, const GenerateOptions& options, reference::
   normalize(changed);
   const bool may_fail =
       can.has(Capability::kErrors) && can.has(Capability::kRecovery) && random.percent(60);
-  if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
+  take_change(may_fail, std::move(changed), program);
 }
 
 std::vector<std::string> interleaved_features(const Case& value) {

@@ -15,6 +15,11 @@ namespace lockstep::properties {
 // drawn. The program may end in an error then, where a subject knows errors and recovers.
 void draw_interleaved(Random random, const GenerateOptions& options, reference::Program& program);
 
+// For a forward that is added to a pass: draws other keys for all its nodes; and says of each call
+// of the pass which outputs are its roots, so that a further forward does not change them.
+void draw_keys(Random& random, std::vector<reference::Node>& nodes);
+void name_roots(reference::RankPass& pass);
+
 // Returns the names of the features of these draws that a normalized case has (features.h).
 std::vector<std::string> interleaved_features(const Case& value);
 

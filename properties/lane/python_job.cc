@@ -84,14 +84,7 @@ class StepWriter {
     Json calls = Json::array();
     const std::uint32_t count = outputs == 0 ? 0 : reference::call_count(pass);
     for (std::uint32_t call = 0; call < count; ++call) {
-      const bool is_all = pass.backwards.empty() || pass.backwards[call].roots.empty();
-      std::vector<bool> is_root(outputs, is_all);
-      if (!is_all)
-        for (const std::uint32_t root : pass.backwards[call].roots) is_root[root % outputs] = true;
-      Json roots = Json::array();
-      for (std::uint32_t i = 0; i < outputs; ++i)
-        if (is_root[i]) roots.push_back(i);
-      calls.push_back(std::move(roots));
+      calls.push_back(reference::roots_of(pass, call));
     }
     return calls;
   }

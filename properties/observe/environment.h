@@ -85,7 +85,7 @@ class RankEnvironment {
   // Returns whether the store of the group keeps all that its ranks write, and gives it to each of
   // them: no fault of the store or of memory is planned.
   virtual bool keeps_records() const { return false; }
-  // Whether no fault is planned. Then ranks fail only because of what their program does.
+  // Returns whether no fault is planned. Ranks fail only because of their program then.
   virtual bool is_undisturbed() const { return false; }
   // Whether the fault plan has ended this rank's process. If so, the training loop returns.
   virtual bool exited() const = 0;

@@ -18,8 +18,8 @@ namespace lockstep::properties {
 
 struct ObservedGradient {
   bool defined = false;
-  // Whether the storage is the one of just before the step's first forward, or after the last
-  // zero_grad, whichever comes later.
+  // Whether the gradient has the storage that it had just before the step's first forward. If the
+  // step zeroed gradients later, the storage that it had then counts.
   bool same_storage = false;
   // The index of the first element in RankObservation::bits; elements are in row-major order.
   std::uint64_t offset = 0;

@@ -30,7 +30,6 @@ using properties::RankObservation;
 using reference::PassKind;
 using reference::Program;
 
-constexpr int kForwardCall = -1;  // ObservedStep::failed_call
 constexpr int kMaxJoinAttempts = 3;
 // Flight records cost time: one program in kTold has them, and one in kToldEnds if all ends well.
 constexpr std::uint32_t kTold = 2;
@@ -54,7 +53,7 @@ class RankDevice final : public HostDevice {
   RankEnvironment& environment_;
 };
 
-// What a rank keeps of its forwards: outputs, and outputs without a graph.
+// The outputs that a rank keeps of its forwards, those without a graph apart from the others.
 struct Outputs {
   std::vector<Edge> kept;
   std::vector<Edge> constants;
@@ -508,7 +507,7 @@ class Training {
       snapshot(observed);
       return;
     }
-    observed.failed_call = kForwardCall;
+    observed.failed_call = Call::kForwardCall;
     builder_->begin_step(step.key);
     Outputs outputs;
     if (pass.recompute != reference::Recompute::kNone) {
@@ -572,17 +571,12 @@ class Training {
 
   void run_calls(const reference::Step& step, const reference::RankPass& pass, Outputs& outputs,
                  ObservedStep& observed) {
-    bool has_begun = false;  // the first forward
+    remember_storages();
     bool has_asked = false;
     for (const Call& call : properties::calls_of(program_.options, step.kind, pass)) {
-      const bool comes_first = call.kind == Call::Kind::kForward ||
-                               call.kind == Call::Kind::kSyncGradients ||
-                               (call.kind == Call::Kind::kZeroGrad && !has_begun);
-      observed.failed_call = comes_first ? kForwardCall : static_cast<std::int32_t>(call.number);
-      if (call.kind == Call::Kind::kForward && !std::exchange(has_begun, true)) remember_storages();
-      const bool are_all_run =
-          call.kind == Call::Kind::kBackward &&
-          (pass.backwards.empty() || pass.backwards[call.number].forwards == 0);
+      observed.failed_call = call.place;
+      const bool are_all_run = call.kind == Call::Kind::kBackward &&
+                               reference::backward_of(pass, call.number).forwards == 0;
       if (are_all_run && !std::exchange(has_asked, true)) ask_for_diagnosis();
       observed.status = make_call(step, pass, call, outputs);
       if (!observed.status.ok()) return;
@@ -737,7 +731,7 @@ class Training {
 
   Status run_backward(const reference::RankPass& pass, std::uint32_t call, Outputs& outputs) {
     const bool is_last = call + 1 == reference::call_count(pass);
-    const bool is_held = !pass.backwards.empty() && pass.backwards[call].held;
+    const bool is_held = reference::backward_of(pass, call).held;
     const std::vector<Edge> roots = choose_roots(pass, call, is_held ? held_roots_ : outputs.kept);
     const std::vector<Tensor> gradients(roots.size(), one_);
     if (is_last && !pass.keep_outputs) outputs = {};
@@ -826,8 +820,8 @@ class Training {
   // Guards observation_.wrong_padding. It is not the platform's mutex, for the same reason as
   // PassRecorder::plain_mutex_.
   std::mutex padding_mutex_;
-  // What the rank holds of the step before, which may outlive the subject, and the outputs among it
-  // from which a backward may still start (Backward::held).
+  // The rank holds these outputs of the step before, which may outlive the subject. A backward may
+  // still start from those in held_roots_ (Backward::held).
   Outputs held_;
   std::vector<Edge> held_roots_;
   std::unique_ptr<TrainingSubject> subject_;

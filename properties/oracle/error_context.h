@@ -18,8 +18,8 @@ namespace lockstep::properties {
 // Whether the fault makes a user's code fail: a node, or a communication hook.
 bool is_of_user(const faults::Fault& fault);
 
-// Whether the fault can make a user's code fail: it is_of_user(), or it refuses memory in a step,
-// for which a node may have asked.
+// Whether the fault can make a user's code fail. Faults of the user do, and so may a fault that
+// refuses memory in a step, because a node may have asked for that memory.
 bool may_be_of_user(const faults::Fault& fault);
 
 class ErrorContext {

@@ -113,7 +113,7 @@ TEST(TableOfSwitches, TheModelOfPyTorchExpectsTheSameOfPassesThatTheUserEnds) {
   reference::RankPass& pass = c.program.steps.back().variants.front();
   pass.forwards.front().discard = true;
   EXPECT_FALSE(switched(c));
-  // What a second backward of the first static pass gives may be lost at the end.
+  // A second backward of the first static pass may be lost when the user ends the pass.
   pass.forwards.front().discard = false;
   c.program.options.mode = reference::Mode::kStatic;
   EXPECT_TRUE(switched(c));

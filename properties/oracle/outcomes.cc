@@ -176,7 +176,8 @@ void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
                             .open = Unspecified::kPoisonOfOther});
 }
 
-// Of errors of the rank's own with these codes, in these calls.
+// Says whether the rank refuses further work after an error of its own with one of these codes, in
+// one of these calls.
 void Outcomes::require_state_after_backward(Among codes, Among calls, std::uint32_t step,
                                             Requirements& it) const {
   const Among local = c_.is_local(step) ? Among() : c_.local_calls(c_.rank_, step);

@@ -428,12 +428,11 @@ std::string ScriptWriter::nodes_text(const std::vector<Node>& nodes, std::size_t
   return out + std::string(indent, ' ') + "]";
 }
 
-// Returns the list of the numbers that are set.
-std::string indices_text(const std::vector<bool>& is_set) {
+std::vector<std::size_t> indices_of(const std::vector<bool>& is_set) {
   std::vector<std::size_t> indices;
   for (std::size_t i = 0; i < is_set.size(); ++i)
     if (is_set[i]) indices.push_back(i);
-  return fmt::format("[{}]", fmt::join(indices, ", "));
+  return indices;
 }
 
 std::string kind_text(PassKind kind) {
@@ -441,16 +440,8 @@ std::string kind_text(PassKind kind) {
   return kind == PassKind::kSynced ? "synced" : "no_sync";
 }
 
-std::string roots_text(const reference::RankPass& pass, std::uint32_t call) {
-  const std::uint32_t outputs = reference::kept_outputs(pass);
-  const bool all = pass.backwards.empty() || pass.backwards[call].roots.empty();
-  std::vector<bool> is_root(outputs, all);
-  if (!all)
-    for (const std::uint32_t root : pass.backwards[call].roots) is_root[root % outputs] = true;
-  return indices_text(is_root);
-}
-
-// Returns what a rank calls, in order, as a list of tuples.
+// Returns what a rank calls, in order, as a list of tuples. Values of parameters do not occur in a
+// script, so it has no optimizer steps.
 std::vector<std::string> calls_text(const reference::Options& options, PassKind kind,
                                     const reference::RankPass& pass) {
   using Kind = Call::Kind;
@@ -462,10 +453,12 @@ std::vector<std::string> calls_text(const reference::Options& options, PassKind 
                                 pass.forwards[call.number].local ? "no_sync" : kind_text(kind)));
     if (call.kind == Kind::kEvaluate) out.emplace_back("(\"forward\", 0, \"no_grad\")");
     if (call.kind == Kind::kDrop)
-      out.push_back(fmt::format("(\"drop\", {})",
-                                indices_text(reference::dropped_outputs(pass, call.number))));
+      out.push_back(
+          fmt::format("(\"drop\", [{}])",
+                      fmt::join(indices_of(reference::dropped_outputs(pass, call.number)), ", ")));
     if (call.kind == Kind::kBackward)
-      out.push_back(fmt::format("(\"backward\", {})", roots_text(pass, call.number)));
+      out.push_back(fmt::format("(\"backward\", [{}])",
+                                fmt::join(reference::roots_of(pass, call.number), ", ")));
   }
   return out;
 }

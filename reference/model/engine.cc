@@ -44,10 +44,10 @@ std::uint32_t owner_of_use(const Owners& owners, const Node& node) {
 }
 
 bool is_root(const RankPass& pass, std::uint32_t call, std::uint32_t output) {
-  if (pass.backwards.empty()) return true;
-  if (pass.backwards[call].held) return false;
-  if (pass.backwards[call].roots.empty()) return true;
-  const std::vector<std::uint32_t>& roots = pass.backwards[call].roots;
+  const Backward& backward = backward_of(pass, call);
+  if (backward.held) return false;
+  if (backward.roots.empty()) return true;
+  const std::vector<std::uint32_t>& roots = backward.roots;
   const std::uint32_t outputs = kept_outputs(pass);
   return std::any_of(roots.begin(), roots.end(),
                      [&](std::uint32_t root) { return root % outputs == output; });
@@ -183,6 +183,19 @@ bool AutogradHook::requires_grad() const {
 
 std::uint32_t call_count(const RankPass& pass) {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pass.backwards.size()));
+}
+
+const Backward& backward_of(const RankPass& pass, std::uint32_t call) {
+  static const Backward kUsual;
+  return pass.backwards.empty() ? kUsual : pass.backwards[call];
+}
+
+std::vector<std::uint32_t> roots_of(const RankPass& pass, std::uint32_t call) {
+  std::vector<std::uint32_t> roots;
+  const std::uint32_t outputs = kept_outputs(pass);
+  for (std::uint32_t output = 0; output < outputs; ++output)
+    if (is_root(pass, call, output)) roots.push_back(output);
+  return roots;
 }
 
 std::uint32_t kept_outputs(const RankPass& pass) {

@@ -29,7 +29,12 @@ using Calls = std::vector<std::vector<AutogradHook>>;  // by backward call of a 
 constexpr std::uint32_t kNotTrained = ~std::uint32_t{0};
 using Owners = std::vector<std::uint32_t>;  // the first owner of each parameter, or kNotTrained
 
-std::uint32_t call_count(const RankPass& pass);    // of backward
+std::uint32_t call_count(const RankPass& pass);  // of backward
+// What the pass says of this backward call; a pass without a list has one usual call.
+const Backward& backward_of(const RankPass& pass, std::uint32_t call);
+// The outputs that the call starts from, as numbers among the kept ones, ascending; none of them if
+// it starts from outputs of the step before.
+std::vector<std::uint32_t> roots_of(const RankPass& pass, std::uint32_t call);
 std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
 
 // By kept output: whether the rank has let go of it before it makes backward call `call` (or, with
@@ -41,7 +46,8 @@ std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call);
 // has used up.
 std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass);
 
-// Whether a call of the pass zeroes the gradients, so that nothing does before its first forward.
+// Whether a call of the pass zeroes the gradients. The step does not zero them at its beginning
+// then.
 bool zeroes_late(const RankPass& pass);
 
 // Whether the call starts from an output of a synced forward (P1), in a synced step.

@@ -28,7 +28,8 @@ struct Gradient {
 };
 using Gradients = std::vector<Gradient>;  // of one rank, by parameter of the program
 
-// What the user does to the gradients before the step's first forward, or between its calls.
+// The gradients after the user has zeroed or replaced them, before the step's first forward or
+// between its calls.
 Gradients zero_grad(const Setting& setting, ZeroGrad kind, Gradients gradients);
 
 // The gradients after the hooks of one backward call (G11), but those of `ready_twice`, which raise

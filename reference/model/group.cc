@@ -145,9 +145,7 @@ Calls calls_of(const Setting& setting, const Step& step, const RankPass& pass) {
 void make_call(const Setting& setting, const Step& step, std::uint32_t rank, const Calls& calls,
                std::uint32_t number, const std::vector<std::uint32_t>& ready_twice,
                RankState& state) {
-  static const Backward kUsual;
-  const RankPass& pass = pass_of(step, rank);
-  const Backward& call = pass.backwards.empty() ? kUsual : pass.backwards[number];
+  const Backward& call = backward_of(pass_of(step, rank), number);
   if (call.zeroes) state.gradients = zero_grad(setting, step.zero_grad, std::move(state.gradients));
   if (call.updates) state.module = train_values(setting, step.key, std::move(state.module));
   const bool is_later = call.held && state.held_from;

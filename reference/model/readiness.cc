@@ -183,7 +183,7 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
   bool is_complete = false;
   for (std::uint32_t c = 0; c < calls.size(); ++c) {
     rank.error_call = rank.calls_run = c;
-    if (c < pass.backwards.size() && pass.backwards[c].zeroes) {  // P10
+    if (backward_of(pass, c).zeroes) {  // P10
       call.is_used.assign(gradients.size(), false);
       call.requires_grad.assign(gradients.size(), false);
     }

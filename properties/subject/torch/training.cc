@@ -38,7 +38,6 @@ using properties::Roster;
 using reference::PassKind;
 using reference::Program;
 
-constexpr std::int32_t kForwardCall = -1;
 constexpr std::size_t kMaxMessage = 400;
 
 using StoreRef = c10::intrusive_ptr<c10d::Store>;
@@ -196,7 +195,7 @@ class Training {
     observed.begin_us = now_us();
     faults_.begin_step(step);
     if (step != 0 && step == program_.options.update_process_group && wrapper_) {
-      observed.failed_call = kForwardCall;
+      observed.failed_call = properties::Call::kForwardCall;
       observed.status = caught([this] { update_group(); });
     }
     if (observed.status.ok()) run_step(program_.steps[step], observed);
@@ -209,9 +208,9 @@ class Training {
   void run_step(const reference::Step& step, ObservedStep& observed) {
     const reference::RankPass& pass = step.variants[job_.rank % step.variants.size()];
     const bool is_skipped = step.kind == PassKind::kNoGrad && pass.skip;
-    if (!is_skipped && !reference::zeroes_late(pass)) zero_gradients(step.zero_grad);
+    if (!is_skipped && step.kind == PassKind::kNoGrad) zero_gradients(step.zero_grad);
     remember_storages();
-    if (!is_skipped && step.kind != PassKind::kNoGrad) {
+    if (step.kind != PassKind::kNoGrad) {
       builder_.begin_step(step.key);
       std::vector<at::Tensor> outputs;
       run_calls(step, pass, outputs, observed);
@@ -229,16 +228,12 @@ class Training {
     }
   }
 
-  // The gradients are zeroed, unless that comes late.
   void run_calls(const reference::Step& step, const reference::RankPass& pass,
                  std::vector<at::Tensor>& outputs, ObservedStep& observed) {
     using Kind = properties::Call::Kind;
-    bool has_begun = false;
     for (const properties::Call& call : properties::calls_of(program_.options, step.kind, pass)) {
-      const bool is_forward = call.kind == Kind::kForward;
-      has_begun = has_begun || is_forward;
-      if (!has_begun || call.kind == Kind::kCheckComplete) continue;
-      observed.failed_call = is_forward ? kForwardCall : static_cast<std::int32_t>(call.number);
+      if (call.kind == Kind::kCheckComplete) continue;  // PyTorch has no such call
+      observed.failed_call = call.place;
       observed.status = caught([&] { make_call(step, pass, call, outputs); });
       if (call.kind == Kind::kBackward && planted_ == Planted::kSwallowedErrors)
         observed.status = {};
@@ -271,7 +266,7 @@ class Training {
     }
     if (call.kind != Kind::kBackward) return;
     using properties::torch_model::may_end_in_hook;
-    const bool are_all_run = pass.backwards.empty() || pass.backwards[number].forwards == 0;
+    const bool are_all_run = reference::backward_of(pass, number).forwards == 0;
     if (are_all_run && wrapper_ && may_end_in_hook(program_.options, step.kind))
       wrapper_->end_pass_in_hook();
     run_backward(pass, number, outputs);
@@ -300,21 +295,10 @@ class Training {
   static void run_backward(const reference::RankPass& pass, std::uint32_t call,
                            std::vector<at::Tensor>& outputs) {
     const bool is_last = call + 1 == reference::call_count(pass);
-    const std::vector<at::Tensor> roots = choose_roots(pass, call, outputs);
+    std::vector<at::Tensor> roots;
+    for (const std::uint32_t root : reference::roots_of(pass, call)) roots.push_back(outputs[root]);
     if (is_last && !pass.keep_outputs) outputs.clear();
     GraphBuilder::backward(roots, 1, !is_last);
-  }
-
-  static std::vector<at::Tensor> choose_roots(const reference::RankPass& pass, std::uint32_t call,
-                                              const std::vector<at::Tensor>& outputs) {
-    if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return outputs;
-    std::vector<bool> is_chosen(outputs.size(), false);
-    for (const std::uint32_t root : pass.backwards[call].roots)
-      is_chosen[root % outputs.size()] = true;
-    std::vector<at::Tensor> roots;
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      if (is_chosen[i]) roots.push_back(outputs[i]);
-    return roots;
   }
 
   void remember_storages() {

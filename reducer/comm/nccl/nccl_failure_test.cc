@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Checks", [](Collective& c) { c.verify = true; }, "verified"},
         Difference{"Bucket", [](Collective& c) { c.bucket = 3; }, "bucket 3"},
         Difference{"Pass", [](Collective& c) { c.pass = 8; }, "pass 8"},
-        Difference{"Source", [](Collective& c) { c.reducer_id = 2; }, "reducer 2"},
+        Difference{"Reducer", [](Collective& c) { c.reducer_id = 2; }, "reducer 2"},
         Difference{"Nothing", [](Collective& c) { c.count = 0; }, "all_reduce of 0"}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 

@@ -27,11 +27,6 @@ inline NextCall next_call(const reference::RankPass& pass, const Rank& rank) {
   return is_early || rank.next_event > 0 ? NextCall::kBackward : NextCall::kForward;
 }
 
-// Returns whether the rank zeroes the gradients just before this backward.
-inline bool zeroes(const reference::RankPass& pass, std::uint32_t call) {
-  return !pass.backwards.empty() && pass.backwards[call].zeroes;
-}
-
 // A rank whose step begins has nothing armed, and a forward whose outputs are dropped arms nothing.
 // PyTorch's own reducer does not do so (policy stays_armed).
 inline void disarm(const reference::RankPass& pass, Rank& rank) {

@@ -355,7 +355,7 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
     expected.error_call = rank.next_call;
     return;
   }
-  if (rank.next_event == 0 && zeroes(pass, rank.next_call)) {
+  if (rank.next_event == 0 && backward_of(pass, rank.next_call).zeroes) {
     zero(number, step.zero_grad);
     is_open_ = is_open_ || (is_in_synced_step && rank.next_call > 0);  // a bucket may be away
   }
