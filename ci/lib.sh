@@ -134,6 +134,17 @@ build() {
   stage "build-$preset" cmake --build "build/$preset" --parallel "$(parallel_jobs)" --target "${targets[@]}"
 }
 
+# said_by_failed_tests NAME: the lines of ctest's log that tests printed which failed, but for those about what was well,
+# on stderr. A machine that keeps only the end of what it ran still has the cause so.
+said_by_failed_tests() {
+  awk '
+    /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: / { failed = /\*\*\*/ && !/\*\*\*(Skipped|Not Run)/; if (failed) print; next }
+    /^ +Start +[0-9]+: / { next }
+    / tests passed, / { failed = 0 }
+    failed && !/^\[ *(OK|RUN|PASSED|[-=]+) *\]|: ok( |$)|^not run: |^ *$/ { print "    " substr($0, 1, 200) }
+  ' "$lockstep_logs/$1.log" | head -n 60 >&2
+}
+
 # run_ctest PRESET [ARGUMENT...]: all tests of a build folder; prints ctest's closing line, and the output of failed tests.
 run_ctest() {
   local preset=$1 name=tests-$1 start code=0 closing
@@ -147,6 +158,7 @@ run_ctest() {
   closing=$(grep -E 'tests passed, [0-9]+ tests? failed out of' "$lockstep_logs/$name.log" | tail -n 1 || true)
   if ((code != 0)) || [[ -z $closing ]]; then
     show_log "$name"
+    if ! verbose; then said_by_failed_tests "$name"; fi
     printf '%s: all output is in %s/%s.log\n' "$lockstep_script" "$lockstep_logs" "$name" >&2
   fi
   printf '%s\n' "${closing:-ctest printed no closing line; its exit code is $code}"
