@@ -184,10 +184,79 @@ TEST(ModelBetween, HeldAreTheOutputsOfLocalForwardsThatNoBackwardHasUsedUp) {
   EXPECT_EQ(held_outputs(PassKind::kSynced, pass), Indices{});
   pass.forwards[1].local = true;
   EXPECT_EQ(held_outputs(PassKind::kSynced, pass), (Indices{1}));
+  EXPECT_EQ(held_outputs(PassKind::kSynced, pass, true), (Indices{0}));
+  EXPECT_EQ(held_outputs(PassKind::kNoSync, pass, true), Indices{});
   pass.backwards[1].drops = true;
   EXPECT_EQ(held_outputs(PassKind::kSynced, pass), Indices{});
   pass.hold_outputs = false;
   EXPECT_EQ(held_outputs(PassKind::kNoSync, pass), Indices{});
+}
+
+// A synced step, whose second forward leads to a parameter that is ready, so that its pass is
+// complete although the rank holds the output.
+RankPass holding_of_pass() {
+  RankPass pass = forwards({0, 0}, {call({0})}, true);
+  pass.hold_outputs = true;
+  return pass;
+}
+
+Backward of_complete_pass() {
+  Backward made = of_held();
+  made.held_synced = true;
+  return made;
+}
+
+TEST(ModelBetween, P7ABackwardOfTheCompletePassOfTheStepBeforeIsRefused) {
+  for (const Mode mode : kModes) {
+    const Case first = Case(2, mode, 1)
+                           .step({holding_of_pass()})
+                           .step({forwards({0}, {of_complete_pass(), call({0})})})
+                           .run();
+    for (const std::uint32_t rank : {0U, 1U}) {
+      EXPECT_EQ(first.at(0, rank).outcome, Outcome::kSuccess);
+      EXPECT_EQ(first.at(1, rank).error, Error::kSecondBackward);
+      EXPECT_EQ(first.at(1, rank).error_call, 0U);
+    }
+    const Case last = Case(2, mode, 1)
+                          .step({holding_of_pass()})
+                          .step({forwards({0}, {call({0}), of_complete_pass()})})
+                          .run();
+    EXPECT_EQ(last.at(1, 0).error, Error::kSecondBackward);
+    EXPECT_EQ(last.at(1, 0).error_call, 1U);
+  }
+}
+
+// The other rank cannot end its pass without the one whose call was refused before it began its
+// own, but it can if that call came after it.
+TEST(ModelBetween, P7ARefusalBeforeThePassKeepsTheOthersFromEndingIt) {
+  for (const Mode mode : kModes) {
+    const auto run = [mode](std::vector<Backward> calls) {
+      return Case(2, mode, 1)
+          .step({holding_of_pass(), forwards({0}, {call({0})})})
+          .step({forwards({0}, std::move(calls)), forwards({0}, {call({0})})})
+          .run();
+    };
+    const Case before = run({of_complete_pass(), call({0})});
+    EXPECT_EQ(before.at(1, 0).outcome, Outcome::kOwnError);
+    EXPECT_EQ(before.at(1, 1).outcome, Outcome::kPeerError);
+    const Case after = run({call({0}), of_complete_pass()});
+    EXPECT_EQ(after.at(1, 0).outcome, Outcome::kOwnError);
+    EXPECT_EQ(after.at(1, 1).outcome, Outcome::kSuccessOrPeerError);
+  }
+}
+
+TEST(ModelBetween, ABackwardOfAPassThatTheRankDoesNotHoldIsLeftOut) {
+  const Case local = Case(1, Mode::kPlain, 1)
+                         .step({holding()}, PassKind::kNoSync)
+                         .step({forwards({0}, {of_complete_pass(), call({0})})})
+                         .run();
+  EXPECT_EQ(local.at(1, 0).outcome, Outcome::kSuccess);
+  EXPECT_EQ(local.value(1, 0, 0), local.c(0, 0, 0, 10) + local.c(1, 0, 0, 10));
+  Case in_no_sync(1, Mode::kPlain, 1);
+  in_no_sync.step({holding_of_pass()})
+      .step({forwards({0}, {of_complete_pass(), call({0})})}, PassKind::kNoSync)
+      .run();
+  EXPECT_FALSE(in_no_sync.program.steps[1].variants[0].backwards[0].held_synced);
 }
 
 TEST(ModelBetween, ASyncedStepKeepsACallOfItsOwnPass) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reference/model/engine.h"
+
 namespace lockstep::reference {
 namespace {
 
@@ -30,6 +32,20 @@ std::size_t first_without_inputs(const ModelledRun& run, std::size_t peer, std::
   return rank;
 }
 
+// The pass that the error of a rank in step `at` is about: that of the step, or the one before if
+// its backward started from outputs that it held (Backward::held_synced).
+std::int64_t pass_of_error(const ModelledRun& run, const Expectation& share, std::size_t rank,
+                           std::uint32_t at) {
+  const std::vector<RankPass>& variants = run.program.steps[at].variants;
+  const ExpectedRankStep& expected = share.steps[at].ranks[rank];
+  std::uint32_t step = at;
+  if (expected.error == Error::kSecondBackward &&
+      backward_of(variants[rank % variants.size()], expected.error_call).held_synced)
+    do --step;
+    while (!share.steps[step].is_reduced);
+  return pass_number(share, step, begin_of_group(run, step));
+}
+
 // Appends what `rank`, which is in step `here`, may report of the errors of step `at`.
 void append_errors(const ModelledRun& run, std::size_t rank, std::uint32_t here, std::uint32_t at,
                    std::vector<ReportableError>& errors) {
@@ -47,7 +63,7 @@ void append_errors(const ModelledRun& run, std::size_t rank, std::uint32_t here,
       error.reducer = reducer;
       error.step = at;
       error.culprit = rank_in_group(run.program, run.recoveries, here, culprit);
-      error.pass = pass_number(share, at, begin_of_group(run, at));
+      error.pass = pass_of_error(run, share, raising, at);
       if (raising == rank) error.call = expected.error_call;
       error.naming = naming_of(expected.error);
       error.parameters = &expected.parameters;

@@ -40,6 +40,10 @@
 // ones of the same parameters on the same groups. After each synced step in which it called
 // backward and no call raised, a rank changes its values of parameters (state.h).
 //
+// The end of a step is nothing that a reducer sees, but for check_complete(). So a pass whose forward
+// lies in one iteration of a training loop, and whose backward lies in the next one, is one step
+// here, with the optimizer step and the zero_grad of that iteration before the backward.
+//
 // kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
 // rank, its zero_grad included (kNoGrad only). A rank stops a step at its first call that raises.
 //
@@ -259,6 +263,9 @@ struct Backward {
   // are indices, modulo, into the list that held_outputs() gives (model/engine.h). Such a call is
   // local.
   bool held = false;
+  // With `held`, and in synced steps alone: the call starts from held outputs of synced forwards.
+  // Their pass is complete, so the call is refused (P7).
+  bool held_synced = false;
 };
 
 // Whether the rank runs its forward in a checkpoint around the whole model.

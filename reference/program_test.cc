@@ -29,8 +29,7 @@ bool equal(const std::vector<Node>& a, const std::vector<Node>& b) {
 }
 
 bool equal(const RankPass& a, const RankPass& b) {
-  return a.skip == b.skip && a.keep_outputs == b.keep_outputs &&
-         a.hold_outputs == b.hold_outputs &&
+  return a.skip == b.skip && a.keep_outputs == b.keep_outputs && a.hold_outputs == b.hold_outputs &&
          std::equal(a.forwards.begin(), a.forwards.end(), b.forwards.begin(), b.forwards.end(),
                     [](const Forward& x, const Forward& y) {
                       return x.discard == y.discard && x.local == y.local &&
@@ -40,7 +39,8 @@ bool equal(const RankPass& a, const RankPass& b) {
                     [](const Backward& x, const Backward& y) {
                       return x.roots == y.roots && x.forwards == y.forwards &&
                              x.evaluates == y.evaluates && x.zeroes == y.zeroes &&
-                             x.updates == y.updates && x.drops == y.drops && x.held == y.held;
+                             x.updates == y.updates && x.drops == y.drops && x.held == y.held &&
+                             x.held_synced == y.held_synced;
                     });
 }
 

@@ -62,6 +62,7 @@ inline RankPass any_pass(Random& random) {
     backward.updates = number(random, 4) == 0;
     backward.drops = number(random, 4) == 0;
     backward.held = number(random, 4) == 0;
+    backward.held_synced = number(random, 2) == 0;
   }
   return pass;
 }

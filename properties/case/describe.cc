@@ -218,9 +218,11 @@ std::string step_label(const Step& step, std::size_t index) {
 }
 
 std::string held_text(const reference::Backward& call) {
-  if (call.roots.empty()) return "what it holds from the step before";
-  return fmt::format("output {} of those that it holds from the step before (modulo their number)",
-                     fmt::join(call.roots, ", "));
+  const std::string held = call.held_synced ? "it holds of the complete pass of the step before"
+                                            : "it holds from the step before";
+  if (call.roots.empty()) return "what " + held;
+  return fmt::format("output {} of those that {} (modulo their number)",
+                     fmt::join(call.roots, ", "), held);
 }
 
 // Describes the backward calls over the outputs of the forwards that are not dropped: "backward of

@@ -70,15 +70,16 @@ struct Table<reference::Forward> {
 template <>
 struct Table<reference::Backward> {
   using R = reference::Backward;
-  static constexpr auto list =
-      std::make_tuple(list_of("roots", &R::roots, reference::kMaxRoots),
-                      bounded("forwards", &R::forwards, {0, 0, reference::kMaxForwards},
-                              {.clause = "P1", .needs = kInterleaved}),
-                      field("evaluates", &R::evaluates, {.clause = "P1", .needs = kBetween}),
-                      field("zeroes", &R::zeroes, {.clause = "P10", .needs = kBetween}),
-                      field("updates", &R::updates, {.clause = "S3", .needs = kBetween}),
-                      field("drops", &R::drops, {.clause = "P5", .needs = kBetween}),
-                      field("held", &R::held, {.clause = "P1", .needs = kLaterBackward}));
+  static constexpr auto list = std::make_tuple(
+      list_of("roots", &R::roots, reference::kMaxRoots),
+      bounded("forwards", &R::forwards, {0, 0, reference::kMaxForwards},
+              {.clause = "P1", .needs = kInterleaved}),
+      field("evaluates", &R::evaluates, {.clause = "P1", .needs = kBetween}),
+      field("zeroes", &R::zeroes, {.clause = "P10", .needs = kBetween}),
+      field("updates", &R::updates, {.clause = "S3", .needs = kBetween}),
+      field("drops", &R::drops, {.clause = "P5", .needs = kBetween}),
+      field("held", &R::held, {.clause = "P1", .needs = kLaterBackward}),
+      field("held_synced", &R::held_synced, {.clause = "P7", .needs = kLaterBackward}));
 };
 
 template <>

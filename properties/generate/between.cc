@@ -37,26 +37,26 @@ void draw_more(Random& random, RankPass& pass) {
   }
 }
 
-// Gives the pass a forward whose outputs nobody uses in its step, and which are held. In a synced
-// step the forward runs under no_sync.
-bool add_held_forward(Random& random, PassKind kind, RankPass& pass) {
+// Gives the pass a forward whose outputs nobody uses in its step, and which are held.
+bool add_held_forward(Random& random, bool is_local, RankPass& pass) {
   if (pass.forwards.size() >= reference::kMaxForwards) return false;
   name_roots(pass);
   Forward held = pass.forwards[random.below(static_cast<std::uint32_t>(pass.forwards.size()))];
   draw_keys(random, held.nodes);
   held.discard = false;
-  held.local = kind == PassKind::kSynced;
+  held.local = is_local;
   pass.forwards.push_back(std::move(held));
   pass.keep_outputs = pass.hold_outputs = true;
   return true;
 }
 
-void add_held_backward(Random& random, RankPass& pass) {
+void add_held_backward(Random& random, bool is_synced, RankPass& pass) {
   const auto calls = static_cast<std::uint32_t>(pass.backwards.size());
   if (calls == 0) pass.backwards.emplace_back();
   if (calls >= reference::kMaxBackwards) return;
   Backward call;
   call.held = true;
+  call.held_synced = is_synced;
   for (std::uint32_t roots = random.below(3); roots > 0; --roots)
     call.roots.push_back(random.below(reference::kMaxOutputs));
   const std::uint32_t place = random.percent(30) ? 0 : random.below(calls + 1);
@@ -68,17 +68,21 @@ bool may_hold(const reference::Program& program, const Step& step) {
          (step.kind == PassKind::kSynced && !program.options.manual_sync);
 }
 
-void draw_held(Random& random, reference::Program& program) {
+// In a synced step what is held comes of a forward under no_sync, or, if the backward is to be
+// refused, of one whose pass is complete by then.
+void draw_held(Random& random, bool is_refused, reference::Program& program) {
   for (std::size_t s = 0; s + 1 < program.steps.size(); ++s) {
     Step& step = program.steps[s];
     Step& next = program.steps[s + 1];
     if (!random.percent(70) || !may_hold(program, step) || next.kind == PassKind::kNoGrad) continue;
+    if (is_refused && (step.kind != PassKind::kSynced || next.kind != step.kind)) continue;
+    const bool is_local = step.kind == PassKind::kSynced && !is_refused;
     bool is_held = false;
     for (RankPass& pass : step.variants)
       if (makes_calls(step, pass) && random.percent(75))
-        is_held = add_held_forward(random, step.kind, pass) || is_held;
+        is_held = add_held_forward(random, is_local, pass) || is_held;
     for (RankPass& pass : next.variants)
-      if (is_held && makes_calls(next, pass)) add_held_backward(random, pass);
+      if (is_held && makes_calls(next, pass)) add_held_backward(random, is_refused, pass);
   }
 }
 
@@ -95,11 +99,11 @@ bool can_hold(Capabilities can) {
   return needed.without(can).empty();
 }
 
-bool holds_for(const reference::Program& program, std::size_t step) {
+bool holds_for(const reference::Program& program, std::size_t step, bool is_synced) {
   if (step == 0) return false;
   const Step& before = program.steps[step - 1];
   for (const RankPass& pass : before.variants)
-    if (!reference::held_outputs(before.kind, pass).empty()) return true;
+    if (!reference::held_outputs(before.kind, pass, is_synced).empty()) return true;
   return false;
 }
 
@@ -108,17 +112,18 @@ bool holds_for(const reference::Program& program, std::size_t step) {
 void draw_between(Random random, const GenerateOptions& options, reference::Program& program) {
   const Capabilities can = options.capabilities;
   const std::uint32_t drawn = random.below(100);
-  const bool draws_held = drawn < 5 && can_hold(can);
+  const bool draws_held = drawn < 7 && can_hold(can);
   const bool draws_more = (drawn < 2 || drawn >= 92) && can.has(Capability::kBetween);
   if (!draws_held && !draws_more) return;
+  const bool may_raise = can.has(Capability::kErrors) && can.has(Capability::kRecovery);
+  const bool is_refused = draws_held && may_raise && random.percent(24);
   reference::Program changed = program;
-  if (draws_held) draw_held(random, changed);
+  if (draws_held) draw_held(random, is_refused, changed);
   for (Step& step : changed.steps)
     for (RankPass& pass : step.variants)
       if (draws_more && makes_calls(step, pass) && random.percent(70)) draw_more(random, pass);
   normalize(changed);
-  const bool may_fail =
-      can.has(Capability::kErrors) && can.has(Capability::kRecovery) && random.percent(5);
+  const bool may_fail = is_refused || (may_raise && random.percent(5));
   take_change(may_fail, std::move(changed), program);
 }
 
@@ -136,7 +141,11 @@ std::vector<std::string> between_features(const Case& value) {
                                  : "a forward without gradients between two backwards");
         if (call.updates) found.emplace_back("an optimizer step before a backward");
         if (call.drops && c > 0) found.emplace_back("outputs dropped between two backwards");
-        if (!call.held || !holds_for(program, s)) continue;
+        if (!call.held || !holds_for(program, s, call.held_synced)) continue;
+        if (call.held_synced) {
+          found.emplace_back("a second backward in the step after that of its pass");
+          continue;
+        }
         found.emplace_back("a backward of outputs of the step before");
         if (program.steps[s].kind == PassKind::kSynced && pass.backwards.size() > 1 && c > 0)
           found.emplace_back("a backward of outputs of the step before, amid those of a pass");

@@ -180,6 +180,7 @@ constexpr const char* kFound[] = {
     "outputs dropped between two backwards",
     "a backward of outputs of the step before",
     "a backward of outputs of the step before, amid those of a pass",
+    "a second backward in the step after that of its pass",
 };
 
 // The features that rows and the table below are paired with.

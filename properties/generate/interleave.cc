@@ -117,7 +117,7 @@ void draw_interleaved(Random random, const GenerateOptions& options, reference::
   }
   normalize(changed);
   const bool may_fail =
-      can.has(Capability::kErrors) && can.has(Capability::kRecovery) && random.percent(60);
+      can.has(Capability::kErrors) && can.has(Capability::kRecovery) && random.percent(25);
   take_change(may_fail, std::move(changed), program);
 }
 

@@ -493,7 +493,7 @@ class Training {
     watch_.enter(faults::ReducerState::kIdle);
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
     record_hooks();
-    held_roots_.clear();
+    let_go_of_held();
     observation_.ending.clear();
     return observation_.recovery.ok();
   }
@@ -523,12 +523,18 @@ class Training {
   }
 
   void hold(PassKind kind, const reference::RankPass& pass, Outputs outputs) {
-    held_ = {};
-    held_roots_.clear();
+    let_go_of_held();
     if (!pass.hold_outputs) return;
-    for (const std::uint32_t output : reference::held_outputs(kind, pass))
-      if (output < outputs.kept.size()) held_roots_.push_back(outputs.kept[output]);
+    for (const bool is_synced : {false, true})
+      for (const std::uint32_t output : reference::held_outputs(kind, pass, is_synced))
+        if (output < outputs.kept.size())
+          held_roots_[is_synced ? 1 : 0].push_back(outputs.kept[output]);
     held_ = std::move(outputs);
+  }
+
+  void let_go_of_held() {
+    held_ = {};
+    for (std::vector<Edge>& roots : held_roots_) roots.clear();
   }
 
   static bool keeps_outputs(const reference::RankPass& pass) {
@@ -731,8 +737,9 @@ class Training {
 
   Status run_backward(const reference::RankPass& pass, std::uint32_t call, Outputs& outputs) {
     const bool is_last = call + 1 == reference::call_count(pass);
-    const bool is_held = reference::backward_of(pass, call).held;
-    const std::vector<Edge> roots = choose_roots(pass, call, is_held ? held_roots_ : outputs.kept);
+    const reference::Backward& backward = reference::backward_of(pass, call);
+    const std::vector<Edge>& held = held_roots_[backward.held_synced ? 1 : 0];
+    const std::vector<Edge> roots = choose_roots(pass, call, backward.held ? held : outputs.kept);
     const std::vector<Tensor> gradients(roots.size(), one_);
     if (is_last && !pass.keep_outputs) outputs = {};
     const bool is_synced = reference::is_synced_call(pass, call);
@@ -823,7 +830,7 @@ class Training {
   // The rank holds these outputs of the step before, which may outlive the subject. A backward may
   // still start from those in held_roots_ (Backward::held).
   Outputs held_;
-  std::vector<Edge> held_roots_;
+  std::array<std::vector<Edge>, 2> held_roots_;  // under no_sync, and synced
   std::unique_ptr<TrainingSubject> subject_;
   Memberships memberships_;
   std::uint32_t generation_ = 0;

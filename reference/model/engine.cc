@@ -222,14 +222,15 @@ std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call) {
   return is_gone;
 }
 
-std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass) {
+std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass, bool is_synced) {
   std::vector<std::uint32_t> held;
   if (!pass.hold_outputs || kind == PassKind::kNoGrad) return held;
   const std::uint32_t last = call_count(pass) - 1;
   const std::vector<bool> is_gone = dropped_outputs(pass, last);
   for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
     const bool is_local = kind == PassKind::kNoSync || pass.forwards[outputs.forward].local;
-    if (!is_local || starts_at(pass, last, outputs) || is_gone[outputs.first]) continue;
+    if (is_local == is_synced) continue;
+    if (starts_at(pass, last, outputs) || is_gone[outputs.first]) continue;
     for (std::uint32_t output = outputs.first; output < outputs.end; ++output)
       held.push_back(output);
   }

@@ -42,9 +42,10 @@ std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called a
 std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call);
 
 // Which outputs a rank's next step may start a backward from (Backward::held), as numbers among the
-// kept ones: those of the forwards under no_sync that the rank holds, and whose graphs no backward
-// has used up.
-std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass);
+// kept ones: those that the rank holds, and whose graphs no backward has used up, either of the
+// forwards under no_sync or of the synced ones (Backward::held_synced).
+std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass,
+                                        bool is_synced = false);
 
 // Whether a call of the pass zeroes the gradients. The step does not zero them at its beginning
 // then.

@@ -130,7 +130,11 @@ std::vector<std::uint32_t> ready_order_of(const Setting& setting, std::uint32_t 
 }
 
 PassRules rules_of(const Setting& setting, const GroupState& group, std::uint32_t rank) {
-  return {setting.roles, setting.options(), group.ranks[rank].hooks_expected, group.used_set};
+  const RankState& state = group.ranks[rank];
+  const RankPass* held = nullptr;
+  if (state.held_from && setting.program.steps[*state.held_from].kind == PassKind::kSynced)
+    held = &pass_of(setting.program.steps[*state.held_from], rank);
+  return {setting.roles, setting.options(), state.hooks_expected, group.used_set, held};
 }
 
 Calls calls_of(const Setting& setting, const Step& step, const RankPass& pass) {
@@ -193,7 +197,7 @@ StepCalls calls_of(const Setting& setting, const GroupState& group, const Ranks&
     const std::optional<std::uint32_t> from = group.ranks[rank].held_from;
     const RankPass& pass = pass_of(step, rank);
     for (std::uint32_t c = 0; c < pass.backwards.size() && from; ++c) {
-      if (!pass.backwards[c].held) continue;
+      if (!pass.backwards[c].held || pass.backwards[c].held_synced) continue;
       const Step& before = setting.program.steps[*from];
       Calls& own = calls.holders.try_emplace(rank, calls.of(rank)).first->second;
       own[c] = run_held_backward(setting.roles.owners, before.kind, pass_of(before, rank),
@@ -222,11 +226,11 @@ void train_on(const Setting& setting, GroupState& group, const Ranks& active, co
       make_call(setting, step, rank, calls.of(rank), c, {}, group.ranks[rank]);
 }
 
-// A second backward (P7) is reached only after the first one, which needs the buckets of all
-// others; every other error comes whatever the others do.
+// An error after the end of the pass (P7) is reached only if the pass ends, which needs the buckets
+// of all others; every other error comes whatever the others do.
 void write_outcome(const RankReadiness& rank, bool is_blocked, ExpectedRankStep& expected) {
   expected.outcome = is_blocked ? Outcome::kPeerError : Outcome::kSuccessOrPeerError;
-  const bool is_prevented = is_blocked && rank.error == Error::kSecondBackward;
+  const bool is_prevented = is_blocked && rank.is_complete;
   if (rank.error == Error::kNone || is_prevented) return;
   expected.outcome = Outcome::kOwnError;
   expected.error = rank.error;
@@ -243,7 +247,7 @@ bool write_outcomes(const Setting& setting, const GroupState& group, const Ranks
     const RankReadiness& readiness = ranks[rank];
     if (readiness.error == Error::kNone) continue;
     expected.any_error = true;
-    if (readiness.error == Error::kSecondBackward) continue;
+    if (readiness.is_complete) continue;
     const PassRules rules = rules_of(setting, group, rank);
     is_blocked = withholds_buckets(rules, group.buckets, readiness) || is_blocked;
   }

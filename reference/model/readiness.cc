@@ -168,6 +168,12 @@ Parameters find_taken(const PassRules& rules, const std::vector<AutogradHook>& h
   });
 }
 
+// Whether the call starts from outputs of an earlier pass, which is complete (P7).
+bool starts_at_complete_pass(const PassRules& rules, const Backward& call) {
+  return call.held_synced && rules.held != nullptr &&
+         !held_outputs(PassKind::kSynced, *rules.held, true).empty();
+}
+
 RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Calls& calls,
                         const Gradients& gradients) {
   RankReadiness rank = local_readiness(gradients.size(), calls);
@@ -180,7 +186,6 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     call.requires_grad[p] = gradients[p].requires_grad;
   }
   UnusedSearch search;
-  bool is_complete = false;
   for (std::uint32_t c = 0; c < calls.size(); ++c) {
     rank.error_call = rank.calls_run = c;
     if (backward_of(pass, c).zeroes) {  // P10
@@ -188,12 +193,13 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
       call.requires_grad.assign(gradients.size(), false);
     }
     const bool is_synced = is_synced_call(pass, c);
-    if (is_complete && is_synced) {  // the error comes before any gradient is touched (P7)
+    // The error comes before any gradient is touched (P7).
+    if ((rank.is_complete && is_synced) || starts_at_complete_pass(rules, backward_of(pass, c))) {
       rank.error = Error::kSecondBackward;
       return rank;
     }
     rank.calls_run = c + 1;
-    if (is_complete) continue;
+    if (rank.is_complete) continue;
     rank.calls_reduced = c + 1;
     if (!is_synced) {
       if (!call.is_first) rank.ready_twice = find_taken(rules, calls[c], rank.hooks_run);
@@ -203,20 +209,21 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
       rank.parameters = rank.ready_twice;
       return rank;
     }
+    rank.has_begun = true;
     if (call.is_first) search = search_unused(rules, pass, c);
     call.hooks_before = rank.hooks_run;
     rank.hooks_run = count_hooks(rules, calls[c], search, std::move(rank.hooks_run));
     run_call(rules, calls[c], call, rank);
     if (rank.error != Error::kNone) return rank;
     // While static mode counts, too, what has no hook in the first call counts as unused (P11).
-    is_complete = rules.counts_hooks() || rank.missing.empty();
+    rank.is_complete = rules.counts_hooks() || rank.missing.empty();
     call.is_first = false;
-    if (is_complete || leaves_a_way(rules.roles.owners, pass, c, rank.missing)) continue;
+    if (rank.is_complete || leaves_a_way(rules.roles.owners, pass, c, rank.missing)) continue;
     rank.error = Error::kIncomplete;
     rank.parameters = rank.missing;
     return rank;
   }
-  if (is_complete) return rank;
+  if (rank.is_complete) return rank;
   rank.error = Error::kIncomplete;  // check_complete() raises it
   rank.error_call = rank.calls_run;
   rank.parameters = rank.missing;
@@ -235,6 +242,20 @@ bool is_found_at_end(const PassRules& rules, const RankReadiness& rank) {
          rank.error == Error::kUsageChanged || (rank.error == Error::kRequiresGrad && fills_at_end);
 }
 
+// Whether the others notice that a bucket without elements is not launched is left open. A bucket
+// whose hook starts no collective cannot be missed (S4).
+bool is_needed(const PassRules& rules, const ExpectedBucket& bucket) {
+  return (bucket.count > 0 && rules.options.hook_result != HookResult::kLocal) || bucket.sparse;
+}
+
+// Whether the ranks start anything together in the pass that they would notice the lack of.
+bool has_collectives(const PassRules& rules, const std::vector<ExpectedBucket>& buckets) {
+  const bool sends_usage = rules.is_dynamic() || (rules.counts_hooks() && !rules.used_set);
+  return (sends_usage && !rules.roles.reduced.empty()) || rules.options.join != Join::kNone ||
+         std::any_of(buckets.begin(), buckets.end(),
+                     [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
+}
+
 }  // namespace
 
 // A second checkpoint around the whole model may fail the backward before it ends (P1, P12). That
@@ -244,6 +265,7 @@ RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Call
   RankReadiness rank = run_calls(rules, pass, calls, gradients);
   if (pass.recompute != Recompute::kTwiceFails || !is_found_at_end(rules, rank)) return rank;
   rank.error = Error::kForwardInBackward;
+  rank.is_complete = false;
   rank.error_call = 0;
   rank.parameters.clear();
   rank.requiring.clear();
@@ -256,6 +278,7 @@ RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Call
 // dynamic mode a rank lacks nothing but what is refused.
 bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>& buckets,
                        const RankReadiness& rank) {
+  if (!rank.has_begun) return has_collectives(rules, buckets);
   const bool is_refused = rank.error == Error::kRequiresGrad;
   const bool counts = rules.counts_hooks();
   Parameters lacking = is_refused ? rank.parameters : rank.requiring;
@@ -278,13 +301,9 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
     };
     return launches_none || std::any_of(lacking.begin(), lacking.end(), is_in_it);
   };
-  // Whether the others notice that a bucket without elements is not launched is left open. A bucket
-  // whose hook starts no collective cannot be missed (S4).
-  const bool starts_sums = rules.options.hook_result != HookResult::kLocal;
   const auto first = std::find_if(buckets.begin(), buckets.end(), is_withheld);
-  return std::any_of(first, buckets.end(), [starts_sums](const ExpectedBucket& bucket) {
-    return (bucket.count > 0 && starts_sums) || bucket.sparse;
-  });
+  return std::any_of(first, buckets.end(),
+                     [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
 }
 
 }  // namespace lockstep::reference

@@ -23,6 +23,8 @@ struct PassRules {
   const Options& options;
   const std::optional<HookCounts>& hooks_expected;
   const std::optional<std::vector<bool>>& used_set;
+  // The synced pass of the step before, if the rank holds its outputs.
+  const RankPass* held = nullptr;
 
   bool is_dynamic() const { return options.mode == Mode::kDynamic; }
   bool counts_hooks() const { return options.mode == Mode::kStatic && !hooks_expected; }
@@ -35,6 +37,8 @@ struct RankReadiness {
   std::vector<std::uint32_t> requiring;    // the same
   std::uint32_t calls_run = 0;             // how many backward calls ran hooks
   std::uint32_t calls_reduced = 0;         // how many of them ran before the pass was complete
+  bool has_begun = false;                  // a call of the pass has begun
+  bool is_complete = false;                // the rank's part of the pass ended without an error
   HookCounts hooks_run;                    // in all of them
   std::vector<std::uint32_t> missing;      // the parameters whose hooks did not all run
   std::vector<std::uint32_t> ready_twice;  // in the last of them
