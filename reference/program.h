@@ -40,9 +40,9 @@
 // ones of the same parameters on the same groups. After each synced step in which it called
 // backward and no call raised, a rank changes its values of parameters (state.h).
 //
-// The end of a step is nothing that a reducer sees, but for check_complete(). So a pass whose forward
-// lies in one iteration of a training loop, and whose backward lies in the next one, is one step
-// here, with the optimizer step and the zero_grad of that iteration before the backward.
+// The end of a step is nothing that a reducer sees, but for check_complete(). So a pass whose
+// forward lies in one iteration of a training loop, and whose backward lies in the next one, is one
+// step here, with the optimizer step and the zero_grad of that iteration before the backward.
 //
 // kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
 // rank, its zero_grad included (kNoGrad only). A rank stops a step at its first call that raises.

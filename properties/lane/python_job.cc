@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "properties/case/calls.h"
 #include "reference/arithmetic.h"
 #include "reference/model/engine.h"
 #include "reference/values.h"
@@ -54,7 +55,6 @@ class StepWriter {
 
   Json write() {
     const reference::RankPass& pass = step_.variants[rank_ % step_.variants.size()];
-    const bool has_gradients = step_.kind != PassKind::kNoGrad;
     Json forwards = Json::array();
     for (const reference::Forward& forward : pass.forwards) {
       Json outputs = Json::array();
@@ -66,11 +66,9 @@ class StepWriter {
                           {"outputs", std::move(outputs)}});
     }
     return {{"kind", kind_name(step_.kind)},
-            {"zero_grad", zero_name(step_.zero_grad)},
-            {"skip", !has_gradients && pass.skip},
             {"keep_outputs", pass.keep_outputs},
             {"forwards", std::move(forwards)},
-            {"backwards", backwards(pass, has_gradients ? reference::kept_outputs(pass) : 0)},
+            {"calls", calls(pass)},
             {"constants", std::move(constants_)}};
   }
 
@@ -79,14 +77,47 @@ class StepWriter {
     return {index, nodes[index].kind == Node::Kind::kSplit ? slot % 2 : 0};
   }
 
-  // The roots of each call, as indices into the outputs that are kept.
-  static Json backwards(const reference::RankPass& pass, std::uint32_t outputs) {
+  // What the rank calls, in order: {name, place (Call::place), ...}. Outputs are counted over all
+  // kept forwards. A wrapper has no sync_gradients() and no check_complete().
+  Json calls(const reference::RankPass& pass) const {
     Json calls = Json::array();
-    const std::uint32_t count = outputs == 0 ? 0 : reference::call_count(pass);
-    for (std::uint32_t call = 0; call < count; ++call) {
-      calls.push_back(reference::roots_of(pass, call));
+    for (const Call& call : calls_of(program_.options, step_.kind, pass)) {
+      switch (call.kind) {
+        case Call::Kind::kZeroGrad:
+          calls.push_back({"zero_grad", call.place, zero_name(step_.zero_grad)});
+          break;
+        case Call::Kind::kForward: {
+          const bool is_local = pass.forwards[call.number].local;
+          calls.push_back({"forward", call.place, call.number,
+                           kind_name(is_local ? PassKind::kNoSync : step_.kind)});
+          break;
+        }
+        case Call::Kind::kEvaluate:
+          calls.push_back({"forward", call.place, 0, kind_name(PassKind::kNoGrad)});
+          break;
+        case Call::Kind::kOptimizerStep:
+          calls.push_back({"optimizer_step", call.place});
+          break;
+        case Call::Kind::kDrop:
+          calls.push_back(
+              {"drop", call.place, numbers_of(reference::dropped_outputs(pass, call.number))});
+          break;
+        case Call::Kind::kBackward:
+          calls.push_back({"backward", call.place, reference::roots_of(pass, call.number)});
+          break;
+        case Call::Kind::kSyncGradients:
+        case Call::Kind::kCheckComplete:
+          break;
+      }
     }
     return calls;
+  }
+
+  static Json numbers_of(const std::vector<bool>& is_set) {
+    Json numbers = Json::array();
+    for (std::size_t i = 0; i < is_set.size(); ++i)
+      if (is_set[i]) numbers.push_back(i);
+    return numbers;
   }
 
   Json nodes(const std::vector<Node>& records) {

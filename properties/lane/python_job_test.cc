@@ -54,12 +54,32 @@ TEST(PythonJob, HasTheProgramOfTheRankWithItsConstants) {
   EXPECT_EQ(one.at("steps")[1].at("kind"), "no_sync");
   EXPECT_EQ(one.at("steps")[0].at("forwards")[0].at("nodes")[0],
             json({"use", json::array(), "p0", "c0"}));
-  EXPECT_EQ(one.at("steps")[0].at("backwards"), json({{0}}));
+  const auto usual =
+      R"([["zero_grad", -1, "to none"], ["forward", -1, 0, "synced"], ["backward", 0, [0]]])";
+  EXPECT_EQ(one.at("steps")[0].at("calls"), json::parse(usual));
   const json& constant = one.at("steps")[0].at("constants").at("c0");
   EXPECT_EQ(constant.size(), 2u);
   EXPECT_NE(constant, other.at("steps")[0].at("constants").at("c0"));
   EXPECT_EQ(one.at("plan"),
             json({{"recovers_after", json::array()}, {"end", 2}, {"all_ended", true}}));
+}
+
+// A forward under no_sync in a synced step, and what a rank does before its last backward.
+TEST(PythonJob, HasTheCallsInTheirOrder) {
+  Case c = small_case();
+  reference::RankPass& pass = c.program.steps[0].variants[0];
+  pass.forwards.push_back(pass.forwards[0]);
+  pass.forwards[0].local = true;
+  pass.backwards.resize(2);
+  pass.backwards[0].forwards = 1;
+  reference::Backward& last = pass.backwards[1];
+  last.roots = {1};
+  last.evaluates = last.zeroes = last.updates = last.drops = true;
+  normalize(c);
+  EXPECT_EQ(job_of(c, 0).at("steps")[0].at("calls"), json::parse(R"([
+    ["forward", -1, 0, "no_sync"], ["backward", 0, [0]], ["forward", -1, 1, "synced"],
+    ["forward", 1, 0, "no_grad"], ["zero_grad", 1, "to none"], ["optimizer_step", 1],
+    ["drop", 1, [0]], ["backward", 1, [1]]])"));
 }
 
 TEST(PythonJob, SaysAfterWhichStepsAllRanksRecover) {

@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 // What a Python answers: the version of the messages of
 // properties/subject/python/lockstep/ranks.py.
-constexpr int kMessages = 1;
+constexpr int kMessages = 2;
 constexpr auto kLoadLimit = std::chrono::seconds(120);  // for a busy machine that loads torch
 constexpr std::size_t kMaxAnswer = std::size_t{1} << 20;
 // How a shell ends whose program cannot be run, or is not there.

@@ -24,5 +24,5 @@ def wrap(module):
     return module
 
 
-wrap.can = """dynamic no_grad several_forwards several_backwards discard keep_outputs checkpoint shared frozen
+wrap.can = """dynamic no_grad several_forwards several_backwards discard keep_outputs between checkpoint shared frozen
               float64 float16 strides zero_size scalars"""

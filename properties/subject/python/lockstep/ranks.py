@@ -22,7 +22,7 @@ import warnings
 if __name__ == "__main__":  # run as a file: the package is in the folder above
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-MESSAGES = 1  # properties/subject/python_subject.cc
+MESSAGES = 2  # properties/subject/python_subject.cc
 MARK = 0x4C6F636B73746570  # properties/process/message.cc
 PR_SET_PDEATHSIG = 1
 SCALARS = "scalars"  # a capability that concerns ranks alone: parameters without a dimension

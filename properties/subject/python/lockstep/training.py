@@ -178,10 +178,8 @@ class Training:
         return seen["error"] is not None or number in self.plan["recovers_after"]
 
     def run_step(self, step, seen):
-        if not step["skip"]:
-            constants = {name: torch.tensor(values, dtype=torch.float64) for name, values in step["constants"].items()}
-            self.zero_gradients(step["zero_grad"])
-            self.run_calls(step, constants, seen)
+        constants = {name: torch.tensor(values, dtype=torch.float64) for name, values in step["constants"].items()}
+        self.run_calls(step, constants, seen)
         seen["failed_call"] = FORWARD
         seen["gradients"] = [self.gradient_of(record["name"]) for record in self.job["parameters"]]
 
@@ -189,22 +187,38 @@ class Training:
         if how != "not":
             self.model.zero_grad(set_to_none=how == "to none")
 
+    def optimizer_step(self):
+        """Other values; the gradients of a case do not depend on them."""
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.add_(1)
+
     def run_calls(self, step, constants, seen):
         kept = []
-        for forward in step["forwards"]:
-            outputs = self.run_forward(step["kind"], Call(forward, constants))
-            if not forward["discard"]:
-                kept += outputs
-            del outputs
-        for number, roots in enumerate(step["backwards"]):
-            seen["failed_call"] = number
-            is_last = number + 1 == len(step["backwards"])
-            chosen = [kept[root] for root in roots]
-            if is_last and not step["keep_outputs"]:
-                kept = []  # the rank lets go of outputs that it did not use
-            torch.autograd.backward(chosen, [torch.ones_like(each) for each in chosen], retain_graph=not is_last)
-            self.end_copy()
-        if step["backwards"] and step["kind"] == "synced" and hasattr(self.wrapped, "after_backward"):
+        calls_left = sum(name == "backward" for name, *_ in step["calls"])
+        has_backwards = calls_left > 0
+        for name, seen["failed_call"], *rest in step["calls"]:
+            if name == "zero_grad":
+                self.zero_gradients(*rest)
+            if name == "optimizer_step":
+                self.optimizer_step()
+            if name == "forward":
+                number, kind = rest
+                outputs = self.run_forward(kind, Call(step["forwards"][number], constants))
+                if kind != "no_grad" and not step["forwards"][number]["discard"]:
+                    kept += outputs
+                del outputs
+            if name == "drop":
+                kept = [None if number in rest[0] else output for number, output in enumerate(kept)]
+            if name == "backward":
+                calls_left -= 1
+                chosen = [kept[root] for root in rest[0]]
+                if calls_left == 0 and not step["keep_outputs"]:
+                    kept = []  # the rank lets go of outputs that it did not use
+                ones = [torch.ones_like(each) for each in chosen]
+                torch.autograd.backward(chosen, ones, retain_graph=calls_left > 0)
+                self.end_copy()
+        if has_backwards and step["kind"] == "synced" and hasattr(self.wrapped, "after_backward"):
             self.wrapped.after_backward()
             self.end_copy()
 
