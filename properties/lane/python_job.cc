@@ -50,11 +50,11 @@ const char* zero_name(reference::ZeroGrad zero) {
 // The calls of one rank in one step, and the constants of its uses.
 class StepWriter {
  public:
-  StepWriter(const Program& program, const reference::Step& step, std::uint32_t rank)
-      : program_(program), step_(step), rank_(rank) {}
+  StepWriter(const Program& program, std::size_t step, std::uint32_t rank)
+      : program_(program), number_(step), step_(program.steps[step]), rank_(rank) {}
 
   Json write() {
-    const reference::RankPass& pass = step_.variants[rank_ % step_.variants.size()];
+    const reference::RankPass& pass = reference::pass_of(step_, rank_);
     Json forwards = Json::array();
     for (const reference::Forward& forward : pass.forwards) {
       Json outputs = Json::array();
@@ -67,6 +67,7 @@ class StepWriter {
     }
     return {{"kind", kind_name(step_.kind)},
             {"keep_outputs", pass.keep_outputs},
+            {"hold_outputs", pass.hold_outputs},
             {"forwards", std::move(forwards)},
             {"calls", calls(pass)},
             {"constants", std::move(constants_)}};
@@ -103,7 +104,7 @@ class StepWriter {
               {"drop", call.place, numbers_of(reference::dropped_outputs(pass, call.number))});
           break;
         case Call::Kind::kBackward:
-          calls.push_back({"backward", call.place, reference::roots_of(pass, call.number)});
+          calls.push_back(backward(pass, call));
           break;
         case Call::Kind::kSyncGradients:
         case Call::Kind::kCheckComplete:
@@ -111,6 +112,14 @@ class StepWriter {
       }
     }
     return calls;
+  }
+
+  // What a call starts from are kept outputs of the step, or those that the rank holds of an
+  // earlier one.
+  Json backward(const reference::RankPass& pass, const Call& call) const {
+    const reference::Backward& backward = reference::backward_of(pass, call.number);
+    if (!backward.held) return {"backward", call.place, reference::roots_of(pass, call.number)};
+    return {"held_backward", call.place, reference::held_roots(program_, number_, rank_, backward)};
   }
 
   static Json numbers_of(const std::vector<bool>& is_set) {
@@ -170,6 +179,7 @@ class StepWriter {
   }
 
   const Program& program_;
+  const std::size_t number_;
   const reference::Step& step_;
   const std::uint32_t rank_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> names_;  // by owner and key
@@ -274,8 +284,8 @@ std::string python_job(const Case& c, const reference::Expectation& expectation,
                        const RankRequest& request, const std::string& group) {
   const Program& program = c.program;
   Json steps = Json::array();
-  for (const reference::Step& step : program.steps)
-    steps.push_back(StepWriter(program, step, request.rank).write());
+  for (std::size_t s = 0; s < program.steps.size(); ++s)
+    steps.push_back(StepWriter(program, s, request.rank).write());
   return Json{{"rank", request.rank},
               {"world", program.world},
               {"folder", request.directory},

@@ -67,11 +67,11 @@ def run_forward(ddp, kind, forward, constants):
         return ddp(*arguments)
 
 
-def run_step(ddp, step, work, constants):
-    """None, or which call failed and what it said."""
+def run_step(ddp, step, work, constants, held):
+    """None, or which call failed and what it said. held: two lists of outputs of the step before."""
     place = "forward"
     kept = []
-    backwards = [call for call in work["order"] if call[0] == "backward"]
+    backwards = [call for call in work["order"] if "backward" in call[0]]
     done = 0  # backwards
     try:
         for name, *rest in work["order"]:
@@ -85,10 +85,13 @@ def run_step(ddp, step, work, constants):
                 del outputs
             if name == "drop":
                 kept = [None if i in rest[0] else output for i, output in enumerate(kept)]
-            if name == "backward":
+            if "backward" in name:
                 place = "backward %d" % done
                 done += 1
                 is_last = done == len(backwards)
+                if name == "held_backward":
+                    run_held_backward(held[rest[0]], rest[1], not is_last)
+                    continue
                 chosen = [kept[root] for root in rest[0]]
                 if is_last and not work["keep_outputs"]:
                     kept = []  # the rank lets go of outputs that it did not use
@@ -96,9 +99,19 @@ def run_step(ddp, step, work, constants):
                 torch.autograd.backward(chosen, ones, retain_graph=not is_last)
                 if ENDS_BY_HAND and is_last and step["kind"] == "synced":
                     ddp.finalize_backward()
+        if work["order"]:  # the rank does not skip the step
+            held[:] = [[kept[each] for each in part] for part in work.get("held", ([], []))]
     except Exception as error:
         return place, (str(error).strip() or repr(error)).splitlines()[0]
     return None
+
+
+def run_held_backward(outputs, roots, retain_graph):
+    places = {root % len(outputs) for root in roots or range(len(outputs))} if outputs else ()
+    if places:
+        chosen = [outputs[place] for place in sorted(places)]
+        ones = [torch.ones_like(output) for output in chosen]
+        torch.autograd.backward(chosen, ones, retain_graph=retain_graph)
 
 
 def numbers_of(gradient):
@@ -135,11 +148,12 @@ def train(rank, folder, reports, all_are_done):
         reports.send("cannot start: " + str(error))
         return
     seen = []
+    held = [[], []]
     for number, step in enumerate(STEPS):
         constants = {name: tensor_of(values[rank]) for name, values in CONSTANTS[number].items()
                      if rank in values}
         work = step["variants"][rank % len(step["variants"])]
-        failure = run_step(ddp, step, work, constants)
+        failure = run_step(ddp, step, work, constants, held)
         seen.append((failure, gradients_of(model)))
         if failure is not None or "calls" in EXPECTED[number]:
             break

@@ -456,7 +456,12 @@ std::vector<std::string> calls_text(const reference::Options& options, PassKind 
       out.push_back(
           fmt::format("(\"drop\", [{}])",
                       fmt::join(indices_of(reference::dropped_outputs(pass, call.number)), ", ")));
-    if (call.kind == Kind::kBackward)
+    if (call.kind != Kind::kBackward) continue;
+    const reference::Backward& backward = reference::backward_of(pass, call.number);
+    if (backward.held)
+      out.push_back(fmt::format("(\"held_backward\", {}, [{}])", backward.held_synced ? 1 : 0,
+                                fmt::join(backward.roots, ", ")));
+    else
       out.push_back(fmt::format("(\"backward\", [{}])",
                                 fmt::join(reference::roots_of(pass, call.number), ", ")));
   }
@@ -477,8 +482,14 @@ std::string ScriptWriter::pass_text(std::size_t step, const reference::RankPass&
                        nodes_text(forward.nodes, 17, ranks, constants_of_[step]));
     out += fmt::format("{:17}\"outputs\": {}}},\n", "", python_list(outputs, 28));
   }
-  const auto calls = calls_text(program_.options, program_.steps[step].kind, pass);
-  return out + fmt::format("{:13}], \"order\": {}}},\n", "", python_list(calls, 24));
+  const PassKind kind = program_.steps[step].kind;
+  const auto calls = calls_text(program_.options, kind, pass);
+  std::string held;
+  if (pass.hold_outputs)
+    held = fmt::format("\"held\": ([{}], [{}]), ",
+                       fmt::join(reference::held_outputs(kind, pass), ", "),
+                       fmt::join(reference::held_outputs(kind, pass, true), ", "));
+  return out + fmt::format("{:13}], {}\"order\": {}}},\n", "", held, python_list(calls, 24));
 }
 
 void ScriptWriter::write_steps() {
@@ -486,7 +497,12 @@ void ScriptWriter::write_steps() {
       "# Rank r takes variants[r % len(variants)]. A node is (kind, inputs, ...), an input or an\n"
       "# output (node, slot). \"order\" lists what the rank calls, in order: a forward by its "
       "number,\n"
-      "# a backward by the outputs, counted over all kept forwards, that it starts at.\n"
+      "# a backward by the outputs, counted over all kept forwards, that it starts at. \"held\" "
+      "lists\n"
+      "# outputs that live on, of forwards under no_sync and of others; a backward of the next "
+      "step "
+      "may\n"
+      "# start at these (indices into the first or the second list, modulo its length).\n"
       "STEPS = [\n";
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
     const reference::Step& step = program_.steps[s];

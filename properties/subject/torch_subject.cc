@@ -124,7 +124,9 @@ Capabilities torch_capabilities() {
       .with(kFaults)
       .with(kUndefined)
       .with(kInterleaved)
-      .with(kBetween);
+      .with(kBetween)
+      .with(kHoldOutputs)
+      .with(kLaterBackward);
 }
 
 // As the constructors of the reducer are (interface.h). A version between two of those that were

@@ -181,6 +181,10 @@ bool AutogradHook::requires_grad() const {
                      [](const UseGradient& term) { return term.use->requires_grad; });
 }
 
+const RankPass& pass_of(const Step& step, std::uint32_t rank) {
+  return step.variants[rank % step.variants.size()];
+}
+
 std::uint32_t call_count(const RankPass& pass) {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(pass.backwards.size()));
 }
@@ -237,6 +241,24 @@ std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass, boo
   return held;
 }
 
+std::vector<std::uint32_t> held_roots(PassKind kind, const RankPass& before, const Backward& call) {
+  const std::vector<std::uint32_t> held = held_outputs(kind, before, call.held_synced);
+  if (call.roots.empty() || held.empty()) return held;
+  std::vector<std::uint32_t> roots;
+  for (const std::uint32_t root : call.roots) roots.push_back(held[root % held.size()]);
+  std::sort(roots.begin(), roots.end());
+  roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
+  return roots;
+}
+
+std::vector<std::uint32_t> held_roots(const Program& program, std::size_t step, std::uint32_t rank,
+                                      const Backward& call) {
+  while (step > 0 && pass_of(program.steps[step - 1], rank).skip) --step;
+  if (step == 0) return {};
+  const Step& before = program.steps[step - 1];
+  return held_roots(before.kind, pass_of(before, rank), call);
+}
+
 bool zeroes_late(const RankPass& pass) {
   return std::any_of(pass.backwards.begin(), pass.backwards.end(),
                      [](const Backward& call) { return call.zeroes; });
@@ -264,14 +286,12 @@ std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pas
 
 std::vector<AutogradHook> run_held_backward(const Owners& owners, PassKind kind,
                                             const RankPass& before, const Backward& call) {
-  const std::vector<std::uint32_t> held = held_outputs(kind, before);
+  const std::vector<std::uint32_t> roots = held_roots(kind, before, call);
   std::vector<AutogradHook> hooks;
-  if (held.empty()) return hooks;
-  std::vector<bool> is_start(kept_outputs(before));
-  for (const std::uint32_t root : call.roots) is_start[held[root % held.size()]] = true;
-  for (const std::uint32_t output : held)
-    if (call.roots.empty()) is_start[output] = true;
-  const auto starts = [&](std::uint32_t output) { return is_start[output]; };
+  if (roots.empty()) return hooks;
+  const auto starts = [&](std::uint32_t output) {
+    return std::binary_search(roots.begin(), roots.end(), output);
+  };
   run_call(owners, started_graphs(before, starts), false, hooks);
   return hooks;
 }

@@ -29,6 +29,7 @@ using Calls = std::vector<std::vector<AutogradHook>>;  // by backward call of a 
 constexpr std::uint32_t kNotTrained = ~std::uint32_t{0};
 using Owners = std::vector<std::uint32_t>;  // the first owner of each parameter, or kNotTrained
 
+const RankPass& pass_of(const Step& step, std::uint32_t rank);
 std::uint32_t call_count(const RankPass& pass);  // of backward
 // What the pass says of this backward call; a pass without a list has one usual call.
 const Backward& backward_of(const RankPass& pass, std::uint32_t call);
@@ -47,6 +48,16 @@ std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call);
 std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass,
                                         bool is_synced = false);
 
+// The held outputs that the call starts from, as numbers among the kept ones of `before`,
+// ascending: what the rank has trained in the step before, of this kind. If it holds none, the call
+// is left out.
+std::vector<std::uint32_t> held_roots(PassKind kind, const RankPass& before, const Backward& call);
+
+// The same for a call of a rank in a step of a program, in which no rank has recovered since the
+// step before.
+std::vector<std::uint32_t> held_roots(const Program& program, std::size_t step, std::uint32_t rank,
+                                      const Backward& call);
+
 // Whether a call of the pass zeroes the gradients. The step does not zero them at its beginning
 // then.
 bool zeroes_late(const RankPass& pass);
@@ -60,8 +71,7 @@ bool starts_local(const RankPass& pass, std::uint32_t call);
 
 // The hooks of backward call `call`, those of nested calls included, in the order in which they
 // run. The uses are those of `pass`, which has to outlive the result. A call with Backward::held
-// has none there: run_held_backward() gives them, where `before` is what the rank has trained in
-// the step before, of this kind.
+// has none there: run_held_backward() gives them (`kind` and `before` as for held_roots()).
 std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
                                        std::uint32_t call);
 std::vector<AutogradHook> run_held_backward(const Owners& owners, PassKind kind,

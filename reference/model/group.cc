@@ -24,10 +24,6 @@ struct Events {
 
 using RankSteps = std::vector<RankReadiness>;  // by original rank
 
-const RankPass& pass_of(const Step& step, std::uint32_t rank) {
-  return step.variants[rank % step.variants.size()];
-}
-
 GroupState broadcast_state(const Setting& setting, GroupState group, std::uint32_t root) {
   const ModuleState state = group.ranks[root].module;
   for (const std::uint32_t rank : group.survivors)

@@ -58,12 +58,12 @@ at::Tensor empty_like(const reference::Parameter& parameter, bool is_row_major) 
 
 class GraphBuilder::ProgramNode final : public Node {
  public:
-  ProgramNode(GraphBuilder& builder, const reference::Node& record,
+  ProgramNode(GraphBuilder& builder, std::uint32_t step_key, const reference::Node& record,
               torch::autograd::edge_list edges, std::uint32_t parameter, bool wants_gradient)
       : Node(std::move(edges)),
         builder_(builder),
         record_(record),
-        step_key_(builder.step_key_),
+        step_key_(step_key),
         parameter_(parameter),
         wants_gradient_(wants_gradient) {
     const at::Tensor sample = scalar(0);
@@ -110,7 +110,7 @@ class GraphBuilder::ProgramNode final : public Node {
   }
 
   void run_body(double seed) {
-    backward(builder_.build(record_.body, {reference::Input{}}), seed, false);
+    backward(builder_.build(step_key_, record_.body, {reference::Input{}}), seed, false);
   }
 
   at::Tensor gradient(double s) const {
@@ -171,7 +171,8 @@ GraphBuilder::GraphBuilder(const reference::Program& program, std::uint32_t rank
                            std::function<void()> visit_node)
     : program_(program), rank_(rank), parameters_(parameters), visit_node_(std::move(visit_node)) {}
 
-std::vector<at::Tensor> GraphBuilder::build(const std::vector<reference::Node>& nodes,
+std::vector<at::Tensor> GraphBuilder::build(std::uint32_t step_key,
+                                            const std::vector<reference::Node>& nodes,
                                             const std::vector<reference::Input>& outputs) {
   std::vector<NodeHandle> made;
   const auto edge_to = [&made](std::size_t index, std::uint32_t slot) {
@@ -188,7 +189,8 @@ std::vector<at::Tensor> GraphBuilder::build(const std::vector<reference::Node>& 
     const bool wants_gradient =
         record.kind == RecordKind::kUse && parameters_[owner].requires_grad();
     if (wants_gradient) edges.push_back(torch::autograd::impl::gradient_edge(parameters_[owner]));
-    made.push_back(make_node<ProgramNode>(*this, record, std::move(edges), owner, wants_gradient));
+    made.push_back(
+        make_node<ProgramNode>(*this, step_key, record, std::move(edges), owner, wants_gradient));
   }
   std::vector<at::Tensor> variables;
   for (const reference::Input& output : outputs) {

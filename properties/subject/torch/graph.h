@@ -22,10 +22,9 @@ class GraphBuilder {
   GraphBuilder(const reference::Program& program, std::uint32_t rank,
                const std::vector<at::Tensor>& parameters, std::function<void()> visit_node);
 
-  void begin_step(std::uint32_t step_key) { step_key_ = step_key; }
-
-  // Returns one variable per element of `outputs`.
-  std::vector<at::Tensor> build(const std::vector<reference::Node>& nodes,
+  // Returns one variable per element of `outputs`. The constants of the uses are those of a step
+  // with this key, whenever the nodes run.
+  std::vector<at::Tensor> build(std::uint32_t step_key, const std::vector<reference::Node>& nodes,
                                 const std::vector<reference::Input>& outputs);
 
   // Runs backward from `roots`, each with the gradient `seed`.
@@ -38,7 +37,6 @@ class GraphBuilder {
   const std::uint32_t rank_;
   const std::vector<at::Tensor>& parameters_;
   const std::function<void()> visit_node_;
-  std::uint32_t step_key_ = 0;
 };
 
 // Creates a tensor of the parameter's dtype, with the parameter's own strides or row-major.

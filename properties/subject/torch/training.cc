@@ -176,6 +176,7 @@ class Training {
 
   // Peers that wait for this rank notice the loss when its connections close.
   void leave() {
+    held_ = {};
     (void)caught([this] { wrapper_.reset(); });
     (void)caught([this] { group_.reset(); });
   }
@@ -205,15 +206,23 @@ class Training {
     return !observed.status.ok() || expectation_->steps[step].any_error;
   }
 
+  // The outputs that the rank holds until its next step has ended.
+  struct Held {
+    const reference::Step* step = nullptr;  // null: none
+    std::vector<at::Tensor> outputs;
+  };
+
   void run_step(const reference::Step& step, ObservedStep& observed) {
     const reference::RankPass& pass = step.variants[job_.rank % step.variants.size()];
-    const bool is_skipped = step.kind == PassKind::kNoGrad && pass.skip;
-    if (!is_skipped && step.kind == PassKind::kNoGrad) zero_gradients(step.zero_grad);
+    if (!pass.skip && step.kind == PassKind::kNoGrad) {
+      zero_gradients(step.zero_grad);
+      held_ = {};
+    }
     remember_storages();
     if (step.kind != PassKind::kNoGrad) {
-      builder_.begin_step(step.key);
       std::vector<at::Tensor> outputs;
       run_calls(step, pass, outputs, observed);
+      held_ = pass.hold_outputs ? Held{&step, std::move(outputs)} : Held();
       if (!observed.status.ok()) return;
       observed.failed_call = kNone;
     }
@@ -253,11 +262,11 @@ class Training {
     }
     if (call.kind == Kind::kForward) {
       const reference::Forward& forward = pass.forwards[number];
-      run_forward(forward, step.kind == PassKind::kSynced && !forward.local, outputs);
+      run_forward(step.key, forward, step.kind == PassKind::kSynced && !forward.local, outputs);
     }
     if (call.kind == Kind::kEvaluate) {
       const at::NoGradGuard guard;  // DistributedDataParallel does not call its reducer then
-      (void)builder_.build(pass.forwards[0].nodes, pass.forwards[0].outputs);
+      (void)builder_.build(step.key, pass.forwards[0].nodes, pass.forwards[0].outputs);
     }
     if (call.kind == Kind::kDrop) {
       const std::vector<bool> is_dropped = reference::dropped_outputs(pass, number);
@@ -269,7 +278,23 @@ class Training {
     const bool are_all_run = reference::backward_of(pass, number).forwards == 0;
     if (are_all_run && wrapper_ && may_end_in_hook(program_.options, step.kind))
       wrapper_->end_pass_in_hook();
-    run_backward(pass, number, outputs);
+    if (reference::backward_of(pass, number).held)
+      run_held_backward(pass, number);
+    else
+      run_backward(pass, number, outputs);
+  }
+
+  // From outputs of the step before, if the rank holds any.
+  void run_held_backward(const reference::RankPass& pass, std::uint32_t call) {
+    if (held_.step == nullptr) return;
+    const auto& variants = held_.step->variants;
+    const std::vector<std::uint32_t> numbers =
+        reference::held_roots(held_.step->kind, variants[job_.rank % variants.size()],
+                              reference::backward_of(pass, call));
+    std::vector<at::Tensor> roots;
+    for (const std::uint32_t number : numbers) roots.push_back(held_.outputs[number]);
+    const bool is_last = call + 1 == reference::call_count(pass);
+    if (!roots.empty()) GraphBuilder::backward(roots, 1, !is_last);
   }
 
   // Calls what ends a pass, as often as the user does. `call`: how many backwards there were.
@@ -284,10 +309,10 @@ class Training {
     }
   }
 
-  void run_forward(const reference::Forward& forward, bool is_synced,
+  void run_forward(std::uint32_t step_key, const reference::Forward& forward, bool is_synced,
                    std::vector<at::Tensor>& outputs) {
     if (wrapper_) wrapper_->begin_forward(is_synced);
-    std::vector<at::Tensor> made = builder_.build(forward.nodes, forward.outputs);
+    std::vector<at::Tensor> made = builder_.build(step_key, forward.nodes, forward.outputs);
     if (wrapper_) made = wrapper_->end_forward(is_synced, std::move(made));
     if (!forward.discard) std::move(made.begin(), made.end(), std::back_inserter(outputs));
   }
@@ -395,6 +420,7 @@ class Training {
   c10::intrusive_ptr<RecordingGroup> group_;
   std::optional<Wrapper> wrapper_;
   std::vector<at::Storage> storages_;
+  Held held_;
 };
 
 }  // namespace

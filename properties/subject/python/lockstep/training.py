@@ -103,6 +103,7 @@ class Training:
         self.plan = job["plan"]
         self.steps = job["steps"]
         self.model = self.wrapped = None
+        self.held = []  # outputs that live on until the next step has ended
         self.report = {"construction": None, "recovery": None, "finished": False, "steps": []}
 
     def run(self):
@@ -167,6 +168,7 @@ class Training:
 
     def forget(self):
         self.model = self.wrapped = None
+        self.held = []
         gc.collect()
 
     def train_step(self, number):
@@ -195,7 +197,7 @@ class Training:
 
     def run_calls(self, step, constants, seen):
         kept = []
-        calls_left = sum(name == "backward" for name, *_ in step["calls"])
+        calls_left = sum(name in ("backward", "held_backward") for name, *_ in step["calls"])
         has_backwards = calls_left > 0
         for name, seen["failed_call"], *rest in step["calls"]:
             if name == "zero_grad":
@@ -210,17 +212,26 @@ class Training:
                 del outputs
             if name == "drop":
                 kept = [None if number in rest[0] else output for number, output in enumerate(kept)]
+            if name == "held_backward":
+                calls_left -= 1
+                if self.held:  # they are gone after a recovery
+                    self.run_backward([self.held[root] for root in rest[0]], calls_left > 0)
             if name == "backward":
                 calls_left -= 1
                 chosen = [kept[root] for root in rest[0]]
                 if calls_left == 0 and not step["keep_outputs"]:
                     kept = []  # the rank lets go of outputs that it did not use
-                ones = [torch.ones_like(each) for each in chosen]
-                torch.autograd.backward(chosen, ones, retain_graph=calls_left > 0)
-                self.end_copy()
+                self.run_backward(chosen, calls_left > 0)
+        if step["calls"]:  # the rank does not skip the step
+            self.held = kept if step["hold_outputs"] else []
         if has_backwards and step["kind"] == "synced" and hasattr(self.wrapped, "after_backward"):
             self.wrapped.after_backward()
             self.end_copy()
+
+    def run_backward(self, roots, retain_graph):
+        if roots:
+            torch.autograd.backward(roots, [torch.ones_like(each) for each in roots], retain_graph=retain_graph)
+        self.end_copy()
 
     def run_forward(self, kind, call):
         start = torch.ones((), dtype=torch.float64, requires_grad=True)

@@ -36,6 +36,65 @@ inline void disarm(const reference::RankPass& pass, Rank& rank) {
     rank.next_forward = static_cast<std::uint32_t>(pass.forwards.size());
 }
 
+// A backward call as call `call` of the pass that it starts in, which is one of the step before if
+// the call starts from held outputs; `own` is that pass then.
+struct StartedCall {
+  bool is_held = false;
+  bool is_left_out = false;  // the rank holds nothing
+  reference::RankPass own;
+  std::uint32_t call = 0;
+  std::uint32_t step_key = 0;
+  std::uint32_t whole_forwards = 0;
+
+  const reference::RankPass& pass_in(const reference::RankPass& now) const {
+    return is_held ? own : now;
+  }
+};
+
+// Returns what the rank's next backward call starts from.
+inline StartedCall start_call(const reference::Step& step, std::uint32_t number, const Rank& rank) {
+  const reference::RankPass& pass = step.variants[number % step.variants.size()];
+  const reference::Backward& call = reference::backward_of(pass, rank.next_call);
+  StartedCall started;
+  started.call = rank.next_call;
+  started.step_key = step.key;
+  started.whole_forwards = rank.whole_forwards;
+  started.is_held = call.held;
+  if (!call.held) return started;
+  started.is_left_out = true;
+  if (rank.held_step == nullptr) return started;
+  const reference::Step& before = *rank.held_step;
+  started.own = before.variants[number % before.variants.size()];
+  reference::Backward only;
+  only.roots = reference::held_roots(before.kind, started.own, call);
+  started.is_left_out = only.roots.empty();
+  started.own.backwards = {only};
+  started.call = 0;
+  started.step_key = before.key;
+  started.whole_forwards = rank.held_whole_forwards;
+  return started;
+}
+
+// Returns whether the rank's next backward call is the second one of a pass that is over (P7).
+inline bool is_second_backward(const reference::Step& step, std::uint32_t number,
+                               const Rank& rank) {
+  const reference::RankPass& pass = step.variants[number % step.variants.size()];
+  if (rank.next_event > 0) return false;
+  const bool is_late = reference::backward_of(pass, rank.next_call).held_synced &&
+                       !start_call(step, number, rank).is_left_out;
+  const bool is_synced =
+      step.kind == reference::PassKind::kSynced && reference::is_synced_call(pass, rank.next_call);
+  return is_late || (rank.is_over && is_synced);
+}
+
+// Notes at the end of a step what the rank holds from then on.
+inline void hold_outputs(const reference::Step& step, std::uint32_t number, Rank& rank) {
+  const reference::RankPass& pass = step.variants[number % step.variants.size()];
+  if (pass.skip) return;
+  rank.held_step = pass.hold_outputs ? &step : nullptr;
+  rank.held_whole_forwards = rank.whole_forwards;
+}
+
 // Returns whether the pass has a forward under no_sync, in a step that is synced otherwise.
 inline bool has_local_forward(const reference::RankPass& pass) {
   return std::any_of(pass.forwards.begin(), pass.forwards.end(),

@@ -104,17 +104,8 @@ class HookModel {
   }
   Hook hook() const { return averaging_hook(program_.options); }
   bool has_views() const { return program_.options.views; }
-  bool is_lazy() const {
-    return program_.options.lazy_bucket_allocation && policies_.divides_lazy_views;
-  }
-  bool is_batched() const {
-    return program_.options.batched_grad_copy && policies_.divides_batched;
-  }
-  // Whether the gradient is divided by the number of ranks on its way into its bucket.
-  bool divides(const Gradient& own) const {
-    const bool is_there = is_lazy() ? own.in_new_bucket : own.in_bucket;
-    return (is_there && policies_.divides_views) || is_batched();
-  }
+  bool is_lazy() const { return torch_model::is_lazy(program_.options, policies_); }
+  bool is_batched() const { return torch_model::is_batched(program_.options, policies_); }
   bool ends_by_hand() const { return torch_model::ends_by_hand(program_.options); }
   // Returns whether a hook of the user's ends a pass of this kind. Before the buckets are rebuilt
   // none does, as should_finalize_after_backward() asks for a call after backward then.
@@ -290,6 +281,7 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
     for (const std::uint32_t rank : survivors_)
       if (step.kind != PassKind::kNoGrad) advance(step, rank, expected.ranks[rank]);
   } while (finish_pass(step, expected));
+  for (const std::uint32_t rank : survivors_) hold_outputs(step, rank, ranks_[rank]);
   expected.layout = layout_.index();
   expected.is_modelled = expected.is_modelled && !is_open_;
   record(expected.ranks);
@@ -350,7 +342,7 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
   const RankPass& pass = step.variants[number % step.variants.size()];
   const bool is_in_synced_step = step.kind == PassKind::kSynced;
   const bool is_synced = is_in_synced_step && is_synced_call(pass, rank.next_call);
-  if (rank.is_over && is_synced && rank.next_event == 0 && !policies_.later_backwards_are_local) {
+  if (!policies_.later_backwards_are_local && is_second_backward(step, number, rank)) {
     expected.error = Error::kSecondBackward;
     expected.error_call = rank.next_call;
     return;
@@ -384,13 +376,16 @@ void HookModel::end_calls(const Step& step, std::uint32_t number, ExpectedRankSt
 bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = step.variants[number % step.variants.size()];
-  const std::vector<Event>& events = graph_.backward(pass, rank.next_call, rank.whole_forwards);
+  const StartedCall started = start_call(step, number, rank);
+  if (started.is_left_out) return ++rank.next_call > 0;
+  const std::vector<Event>& events =
+      graph_.backward(started.pass_in(pass), started.call, started.whole_forwards);
   const std::uint32_t begun = graph_.whole_forwards_begun();
   const std::size_t first = std::exchange(rank.next_event, 0);
   std::uint32_t completed_at = kNowhere;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
-    if (event.kind == Event::Kind::kTensor && !sums_.add_tensor(event, number, step.key))
+    if (event.kind == Event::Kind::kTensor && !sums_.add_tensor(event, number, started.step_key))
       is_open_ = true;
     if (i < first || event.kind == Event::Kind::kTensor) continue;
     if (event.kind == Event::Kind::kEnd) {
@@ -418,7 +413,8 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   }
   // Each forward that the call started at ends it.
   const bool is_local = step.kind == PassKind::kNoSync || has_local_forward(pass);
-  const bool is_first = is_first_static(rank);
+  if (started.is_held && is_static()) is_open_ = true;
+  const bool is_first = is_first_static(rank) && !started.is_held;
   const std::uint32_t ends = !is_first ? 0 : is_local ? begun : 1;
   for (std::uint32_t end = 0; end < ends && expected.error == Error::kNone; ++end)
     if (end == 0 || policies_.repeats_first_static_pass) expected.error = end_first_static(number);
@@ -545,7 +541,7 @@ void HookModel::give(std::uint32_t number, std::uint32_t parameter) {
   std::fill_n(out, place.count, 0.0);
   if (own.defined && hook() != Hook::kNone) {
     std::copy_n(values, place.count, out);
-  } else if (own.defined && divides(own)) {
+  } else if (own.defined && divides(program_.options, policies_, own)) {
     divide(dtype, count, values, out, place.count);
   } else if (own.defined) {
     multiply(dtype, count, policies_, values, out, place.count);

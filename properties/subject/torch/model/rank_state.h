@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/program.h"
+
 namespace lockstep::properties::torch_model {
 
 struct Gradient {
@@ -52,6 +54,10 @@ struct Rank {
   bool has_ended_first = false;
   std::uint32_t whole_forwards = 0;  // bits: of this step, those whose outputs share one function
   std::vector<std::uint32_t> hooks, left;
+  // What the rank holds of the step before (Backward::held): which step that was, null if it holds
+  // nothing, and `whole_forwards` there.
+  const reference::Step* held_step = nullptr;
+  std::uint32_t held_whole_forwards = 0;
 
   void begin_step() {
     is_complete = is_over = is_in_hook = is_rebuilding = false;
