@@ -17,6 +17,7 @@ void CollectiveLauncher::move_to(Membership membership) {
   LOCKSTEP_CHECK(membership.store != nullptr);
   membership_ = std::move(membership);
   report_.move_to(store(), rank(), size());
+  has_ended_ = false;
 }
 
 void CollectiveLauncher::forget_passes() {
@@ -32,7 +33,12 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
   ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
   work.observe(report_);
   if (Status status = group.start(collective, work); !status.ok()) {
-    if (status.failure().collective.empty()) status.failure().collective = name_of(collective.op);
+    // A group that has ended says which collective it refuses. One that is merely asked for the
+    // impossible, or has no memory for it, does not, and goes on.
+    if (status.failure().collective.empty())
+      status.failure().collective = name_of(collective.op);
+    else
+      has_ended_ = true;
     return status;
   }
   TraceEntry entry;
@@ -64,6 +70,7 @@ Status CollectiveLauncher::wait_for(Work& work) const {
 void CollectiveLauncher::close_trace(std::int64_t sequence, const Status& status) {
   trace_.close(sequence, status.ok() ? TraceEntry::State::kCompleted : TraceEntry::State::kFailed,
                platform::now());
+  if (!status.ok()) has_ended_ = true;
 }
 
 void CollectiveLauncher::abort(const Status& cause) {

@@ -66,6 +66,10 @@ class CollectiveLauncher {
   // reported from now on (EarlyReport::take).
   std::optional<Failure> take_report() { return report_.take(); }
 
+  // Whether a collective has failed since the last reset, or was refused by a group that had ended.
+  // The groups are of no use then, whatever the code of that failure is.
+  bool has_ended() const { return has_ended_; }
+
   // Ends the groups on this rank. What is in flight completes with the cause.
   void abort(const Status& cause);
 
@@ -86,6 +90,7 @@ class CollectiveLauncher {
   std::int64_t reducer_id_ = kNone;
   Trace trace_;
   std::int64_t launched_ = 0;
+  bool has_ended_ = false;
   Work control_;
   std::int64_t control_sequence_ = 0;
 };

@@ -42,8 +42,8 @@ Status Reducer::incomplete() {
 // Gives up a pass that cannot be completed. If nothing was launched, no peer is in the middle of a
 // collective, and the reducer stays usable (P12).
 Status Reducer::give_up(Status status) {
-  if (collectives_.launched() > 0 || concerns_group(status.code()))
-    return fail(std::move(status.failure()));
+  const bool has_group = !concerns_group(status.code()) && !collectives_.has_ended();
+  if (collectives_.launched() > 0 || !has_group) return fail(std::move(status.failure()));
   complete(position(), status.failure());
   note_failure(status.failure());
   close_pass(false);
@@ -82,6 +82,9 @@ TrainingPosition Reducer::position() const {
 void Reducer::put_reported_first(Failure& failure) {
   std::optional<Failure> first = collectives_.take_report();
   if (!first || concerns_group(failure.code)) return;
+  const bool is_same =
+      first->code == failure.code && first->rank == failure.rank && first->detail == failure.detail;
+  if (is_same) return;
   annotate(position(), *first, kNone);
   first->later.push_back("rank " + std::to_string(collectives_.rank()) +
                          " saw: " + failure.to_string());
@@ -93,9 +96,15 @@ void Reducer::put_reported_first(Failure& failure) {
 Status Reducer::fail(Failure failure) {
   // The first cause stays (F2), also if this function itself ran out of memory.
   if (failures_.is_poisoned()) return failures_.copy_of_poison();
+  end_group(std::move(failure), position());
+  close_pass(false);
+  return failures_.copy_of_poison();
+}
+
+void Reducer::end_group(Failure failure, const TrainingPosition& at) {
   const int rank = collectives_.rank();
   FailureBoard board(collectives_.store(), rank, collectives_.size());
-  complete(position(), failure);
+  complete(at, failure);
   attempt([&] { put_reported_first(failure); });
   failure.reported_by = rank;
   keep_to_group(position(), failure);
@@ -113,8 +122,6 @@ Status Reducer::fail(Failure failure) {
     name_parameters(position(), first);
     failures_.set_poison(Status(std::move(first)));
   });
-  close_pass(false);
-  return failures_.copy_of_poison();
 }
 
 Status Reducer::memory_refused() const {
@@ -139,7 +146,9 @@ void Reducer::abort(const Status& cause) {
     failure.suspect = failure.rank;
   if (!is_named) failure.rank = rank;
   failure.definite = true;
-  attempt([&] { fail(std::move(failure)).ignore(); });
+  attempt([&] { end_group(std::move(failure), position()); });
+  // The pass stays, so that its next backward is refused with this cause, until the reset.
+  buckets_.restore_stale_grads();
 }
 
 // Ends the group on this rank, and waits until the group no longer uses the buckets' memory.

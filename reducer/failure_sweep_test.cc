@@ -346,7 +346,7 @@ void expect_cause(const Status& status, const Rank& rank, int number, Place plac
 }
 
 // The faulty rank has no reducer. The others hear of the cause if it was the failure of a
-// collective that the reducer had started; nobody reports the agreement, nor what did not start.
+// collective that had started.
 void expect_lost(const Status& status, bool is_reported) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.code(), is_reported ? Code::kTransport : Code::kPeerLost) << status.to_string();
@@ -365,9 +365,7 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
   // True if the faulty rank has no reducer, and others may have one.
   std::atomic<bool> is_lone{false};
   std::barrier all_have_trained(kSweptRanks);
-  ReducerOptions options = options_of(setting);
-  if (place == Place::kCollectiveEnd && k == 0)
-    options.failure_grace = milliseconds(50);  // Nobody reports that the agreement failed.
+  const ReducerOptions options = options_of(setting);
   on_ranks(kSweptRanks, [&](int r) {
     Rank rank(r, setting, place, r == kSweptRank ? fuse : never);
     ReducerOptions own = options;
@@ -398,7 +396,7 @@ bool run(const Setting& setting, Place place, int k, int survivors) {
       EXPECT_EQ(rank.step().code(), Code::kPoisoned);
     }
     all_have_trained.arrive_and_wait();
-    if (is_lone) return expect_lost(status, place == Place::kCollectiveEnd && k > 0);
+    if (is_lone) return expect_lost(status, place == Place::kCollectiveEnd);
     if (!fuse.burnt()) return;
     if (!status.ok()) expect_cause(status, rank, r, place, failed_step);
     // In the last step the others may have all sums before the faulty rank fails with its own work

@@ -8,6 +8,7 @@
 
 #include "reducer/agreement.h"
 #include "reducer/base/check.h"
+#include "reducer/failure_board.h"
 #include "reducer/group_checks.h"
 #include "reducer/pass.h"
 
@@ -111,9 +112,23 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
   return reducer;
 }
 
+// At construction and after a reset. If the group ends meanwhile, all ranks name the first cause,
+// as in a step. A refusal leaves the group as it is (B4).
+Status Reducer::agree_and_broadcast(Status own) {
+  Status status = agree_with_peers(std::move(own));
+  if (status.ok()) return broadcast_state();
+  const bool has_ended = concerns_group(status.code()) || status.failure().sequence != kNone;
+  if (!has_ended) return status;
+  // No pass is next: on a group that has had other reducers, peers may be in a pass of theirs.
+  TrainingPosition before_passes = position();
+  before_passes.next_pass = kNone;
+  annotate(before_passes, status.failure(), kNone);
+  end_group(std::move(status.failure()), before_passes);
+  return failures_.copy_of_poison();
+}
+
 Status Reducer::meet_peers(Status own) {
-  LOCKSTEP_RETURN_IF_ERROR(agree_with_peers(std::move(own)));
-  LOCKSTEP_RETURN_IF_ERROR(broadcast_state());
+  LOCKSTEP_RETURN_IF_ERROR(agree_and_broadcast(std::move(own)));
   for (std::size_t i = 0; i < replicas_.gradient_count(); ++i)
     replicas_.gradient(i).parameter->add_hook(this, i);
   return {};
@@ -361,10 +376,8 @@ Status Reducer::reset(Membership membership) try {
     stop_group(Status(Code::kAborted, "the reducer moved to a new process group"));
   collectives_.move_to(std::move(membership));
   Status own = guarded([this] { return start_over(); });
-  Status status = meeting(collectives_.group(), [&]() -> Status {
-    LOCKSTEP_RETURN_IF_ERROR(agree_with_peers(std::move(own)));
-    return broadcast_state();
-  });
+  Status status = meeting(collectives_.group(),
+                          [&]() -> Status { return agree_and_broadcast(std::move(own)); });
   if (status.code() == Code::kOutOfMemory) complete(position(), status.failure());
   if (!status.ok()) failures_.set_poison(status);
   return status;

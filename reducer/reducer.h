@@ -140,6 +140,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Reducer(ReducerOptions options, Membership membership);
   Status build(std::vector<Ref<Parameter>> parameters);
   Status meet_peers(Status own);
+  Status agree_and_broadcast(Status own);
   Status agree_with_peers(Status own);
   Status start_over();
   Status lay_out_first();
@@ -208,6 +209,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status give_up(Status status);
   void put_reported_first(Failure& failure);
   Status fail(Failure failure);
+  void end_group(Failure failure, const TrainingPosition& at);
   void stop_group(const Status& cause);
 
   bool after_backward() const { return options_.schedule == Schedule::kAfterBackward; }

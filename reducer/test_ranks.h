@@ -210,7 +210,7 @@ class LocalHub {
 
   Status start(int rank, const Collective& collective, Work& work) {
     platform::MutexLock lock(mutex_);
-    if (dead_by_ == rank) return cause_;
+    if (dead_by_ == rank) return of_this_rank(next_[static_cast<std::size_t>(rank)], collective);
     if (dead_by_ >= 0) return lost(next_[static_cast<std::size_t>(rank)], collective.op);
     const std::int64_t sequence = next_[static_cast<std::size_t>(rank)]++;
     work.begin(sequence);
@@ -229,10 +229,11 @@ class LocalHub {
     platform::MutexLock lock(mutex_);
     if (dead_by_ >= 0) return;
     dead_by_ = rank;
-    cause_ = cause;
+    cause_ = cause_of_abort(cause, rank);
     for (auto& [sequence, meeting] : meetings_)
       for (auto& [r, part] : meeting.there)
-        part.work->complete(r == rank ? cause : lost(sequence, part.collective.op));
+        part.work->complete(r == rank ? of_this_rank(sequence, part.collective)
+                                      : lost(sequence, part.collective.op));
     meetings_.clear();
   }
 
@@ -244,6 +245,12 @@ class LocalHub {
   struct Meeting {
     std::map<int, Part> there;  // By rank.
   };
+
+  Status of_this_rank(std::int64_t sequence, const Collective& collective) const {
+    Status status = cause_;
+    note_collective(status.failure(), collective, sequence);
+    return status;
+  }
 
   Status lost(std::int64_t sequence, Op op) const {
     Failure failure;

@@ -149,7 +149,7 @@ void SimProcessGroup::abort(const Status& cause) {
   LOCKSTEP_CHECK(!cause.ok());
   touch_state(simulation::Access::kWrite);
   if (!cause_.ok()) return;
-  cause_ = cause;
+  cause_ = cause_of_abort(cause, rank_);
   mesh_.close(rank_);
   mesh_.interrupt(rank_);
 }
@@ -180,7 +180,10 @@ void SimProcessGroup::work_off() {
     ++taken_;
     notice_exit();
     Status status = cause_.ok() ? execute(entry) : cause_;
-    if (!status.ok()) abort(status);
+    if (!status.ok()) {
+      abort(status);
+      note_collective(status.failure(), entry.collective, entry.sequence);
+    }
     scheduler.trace(static_cast<std::uint64_t>(world_rank_) << 48 |
                     static_cast<std::uint64_t>(entry.sequence) << 8 |
                     static_cast<std::uint64_t>(status.code()));

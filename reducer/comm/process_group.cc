@@ -87,6 +87,17 @@ void note_collective(Failure& failure, const Collective& collective, std::int64_
   failure.reducer_id = collective.reducer_id;
 }
 
+Status cause_of_abort(Status cause, int rank) {
+  LOCKSTEP_CHECK(!cause.ok());
+  Failure& failure = cause.failure();
+  const bool is_of_user = failure.rank == kNone && failure.suspect == kNone &&
+                          failure.reported_by == kNone && failure.sequence == kNone;
+  if (!is_of_user) return cause;
+  failure.rank = failure.reported_by = rank;
+  failure.definite = true;
+  return cause;
+}
+
 Status run(ProcessGroup& group, const Collective& collective) {
   Work work;
   return run(group, collective, work);

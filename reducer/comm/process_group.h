@@ -136,7 +136,8 @@ class ProcessGroup {
 
   // Ends the group on this rank: work in flight completes with `cause`, later starts fail with it,
   // and connections to peers close so that the peers notice. The call is idempotent; the first
-  // cause stays.
+  // cause stays. A cause that says nothing of where it arose is that of a user, and arose here: see
+  // cause_of_abort().
   virtual void abort(const Status& cause) = 0;
 
   // The group fails when what runs has made no progress for this long. A collective that waits
@@ -150,6 +151,10 @@ class ProcessGroup {
 
 // Records in which collective a failure occurred, unless the failure says so already.
 void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence);
+
+// What a group on `rank` keeps of the cause that abort() is given. A cause that names no rank, no
+// suspect and no collective is that of a user who gives up: this rank is the cause, for certain.
+Status cause_of_abort(Status cause, int rank);
 
 // The deadline for callers that wait for a group which enforces `timeout` itself. It lies behind
 // the group's own deadline; it is never() where the timeout is too long for one.

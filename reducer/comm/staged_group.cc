@@ -100,7 +100,8 @@ Status StagedGroup::stage(Entry& entry) {
   return {};
 }
 
-void StagedGroup::abort(const Status& cause) {
+void StagedGroup::abort(const Status& given) {
+  const Status cause = cause_of_abort(given, rank());
   {
     platform::MutexLock lock(mutex_);
     if (cause_.ok()) cause_ = cause;

@@ -71,8 +71,8 @@ Status Mesh::health() const {
 
 bool Mesh::fail(const Failure& failure) { return end(failure, failure); }
 
-bool Mesh::abort(const Status& cause) {
-  LOCKSTEP_CHECK(!cause.ok());
+bool Mesh::abort(const Status& given) {
+  const Status cause = cause_of_abort(given, rank_);
   Failure for_peers = cause.failure();
   for_peers.code = Code::kAborted;
   for_peers.rank = rank_;

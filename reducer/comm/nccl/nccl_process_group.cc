@@ -276,8 +276,8 @@ Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
   return Status();
 }
 
-void NcclProcessGroup::Impl::abort(const Status& cause) {
-  LOCKSTEP_CHECK(!cause.ok());
+void NcclProcessGroup::Impl::abort(const Status& given) {
+  const Status cause = cause_of_abort(given, rank_);
   MutexLock lock(mutex_);
   if (!cause_.ok()) return attach(cause.to_string());
   Failure for_peers = cause.failure();
