@@ -59,6 +59,8 @@ Injector::Site Injector::site_of(Kind kind) {
       return kConnecting;
     case Kind::kMemoryRefused:
       return kMemory;
+    case Kind::kUserAbort:
+      return kUserPlaces;
     case Kind::kNodeThrows:
     case Kind::kSlowThread:
       return kNodes;
@@ -100,7 +102,7 @@ void Injector::begin(std::uint32_t rank, std::uint32_t step, bool in_reset) {
   assert(rank < ranks_.size());
   Rank& state = ranks_[rank];
   state.messages = state.operations = state.calls = state.nodes = state.exchanges = 0;
-  state.store_calls = state.store_values = state.requests = 0;
+  state.store_calls = state.store_values = state.requests = state.user_places = 0;
   state.store_fails = false;
   state.hook_calls.fill(0);
   state.connect_calls.fill(0);
@@ -218,6 +220,14 @@ bool Injector::fire_memory(std::uint32_t rank, std::uint32_t site) {
   bool is_refused = false;
   fire(rank, kMemory, site, [&](const Fault&) { is_refused = true; });
   return is_refused;
+}
+
+std::optional<Fault> Injector::fire_user_place(std::uint32_t rank, std::uint32_t site) {
+  std::optional<Fault> first;
+  fire(rank, kUserPlaces, site, [&](const Fault& fault) {
+    if (!first) first = fault;
+  });
+  return first;
 }
 
 NodeFault Injector::fire_node(std::uint32_t rank, std::uint32_t site) {

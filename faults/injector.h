@@ -104,6 +104,13 @@ class Injector {
     const std::uint32_t site = state.requests++;
     return state.armed[kMemory] != 0 && fire_memory(rank, site);
   }
+  // Code of the user runs, or a collective of the rank begins or has begun. Returns the fault by
+  // which the user gives up here.
+  std::optional<Fault> on_user_place(std::uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const std::uint32_t site = state.user_places++;
+    return state.armed[kUserPlaces] == 0 ? std::nullopt : fire_user_place(rank, site);
+  }
   NodeFault on_node(std::uint32_t rank) {
     Rank& state = ranks_[rank];
     const std::uint32_t site = state.nodes++;
@@ -158,6 +165,7 @@ class Injector {
     kStoreCalls,
     kStoreValues,
     kMemory,
+    kUserPlaces,
     kSites
   };
   struct Rank {
@@ -165,6 +173,7 @@ class Injector {
     std::uint32_t operations = 0;
     std::uint32_t calls = 0;
     std::uint32_t requests = 0;  // for memory
+    std::uint32_t user_places = 0;
     std::uint32_t nodes = 0;
     std::uint32_t exchanges = 0;
     std::uint32_t store_calls = 0;
@@ -203,6 +212,7 @@ class Injector {
   bool fire_call(std::uint32_t rank, std::uint32_t site);
   bool fire_connect_call(std::uint32_t rank, ConnectCall call, std::uint32_t site);
   bool fire_memory(std::uint32_t rank, std::uint32_t site);
+  std::optional<Fault> fire_user_place(std::uint32_t rank, std::uint32_t site);
   NodeFault fire_node(std::uint32_t rank, std::uint32_t site);
   std::vector<Fault> fire_hook(std::uint32_t rank, HookCall call, std::uint32_t site);
   StoreFault fire_store(std::uint32_t rank, std::uint32_t call, std::uint32_t value);

@@ -175,6 +175,7 @@ TEST(Injector, EveryKindHasASite) {
     static_cast<void>(injector.on_call(0));
     static_cast<void>(injector.on_node(0));
     static_cast<void>(injector.on_memory(0));
+    static_cast<void>(injector.on_user_place(0));
     static_cast<void>(injector.on_hook(0, HookCall::kStart));
     static_cast<void>(injector.on_store(0, true));
     if (static_cast<Kind>(kind) == Kind::kConnectError) {
@@ -203,6 +204,27 @@ TEST(Injector, MemoryIsRefusedForOneRequestOfAResetAndForNoneBeforeIt) {
     EXPECT_FALSE(injector.on_memory(rank));
   }
   EXPECT_EQ(count(injector, Kind::kMemoryRefused), 1U);
+}
+
+TEST(Injector, AUserGivesUpOnceAtItsPlaceOfTheStepOrOfTheReset) {
+  Fault in_step{Kind::kUserAbort, 1, 1, 1};
+  Fault in_reset = in_step;
+  in_reset.in_reset = true;
+  in_reset.site = 0;
+  Injector injector({{in_step, in_reset}}, 2, 2);
+  injector.begin_step(1, 0);
+  for (int place = 0; place < 3; ++place) EXPECT_FALSE(injector.on_user_place(1));
+  injector.begin_connect(1, 1);
+  EXPECT_FALSE(injector.on_user_place(1));
+  injector.begin_reset(1, 1);
+  const std::optional<Fault> first = injector.on_user_place(1);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_TRUE(first->in_reset);
+  injector.begin_step(1, 1);
+  EXPECT_FALSE(injector.on_user_place(1));
+  EXPECT_TRUE(injector.on_user_place(1).has_value());
+  EXPECT_FALSE(injector.on_user_place(1));
+  EXPECT_EQ(count(injector, Kind::kUserAbort), 2U);
 }
 
 TEST(Injector, FaultsOfTheNetworkBeginAtTheirCollectiveOnce) {

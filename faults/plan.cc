@@ -15,7 +15,8 @@ const char* name_of(Kind kind) {
       "store_torn",    "net_partition", "net_loss",         "net_reset",        "net_reject",
       "net_half_open", "net_bandwidth", "net_mtu",          "net_delay",        "net_cut",
       "node_stop",     "node_memory",   "node_descriptors", "node_clock",       "store_full",
-      "store_dead",    "store_slow",    "rank_replaced",    "rank_left_out",    "memory_refused"};
+      "store_dead",    "store_slow",    "rank_replaced",    "rank_left_out",    "memory_refused",
+      "user_abort"};
   static_assert(std::size(kNames) == kKinds);
   const auto index = static_cast<std::size_t>(kind);
   return index < std::size(kNames) ? kNames[index] : "unknown";

@@ -105,8 +105,12 @@ enum class Kind : std::uint8_t {
   // a step that counts the requests of the reducer, of the program for its gradients, and of the
   // training loop itself, which makes its own once more, so that such a fault has no effect.
   kMemoryRefused,
+  // sim: at the site-th place of the step at which code of the user runs, or a collective of the
+  // rank begins or has begun, the user of `rank` ends its groups or its reducers (F5); abort_call()
+  // says by which call. In a reset only the collectives count.
+  kUserAbort,
 };
-constexpr int kKinds = 40;
+constexpr int kKinds = 41;
 const char* name_of(Kind kind);
 
 // Returns whether a fault of this kind changes a payload. It fires only if other bytes arrive
@@ -162,7 +166,8 @@ struct Fault {
   // For payload faults: the position in the frame, modulo the length of the frame. For kStoreTorn:
   // the number of bytes that arrive. For kConnectError: which function. For kHookFails:
   // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code. For faults of
-  // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount.
+  // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount. For
+  // kUserAbort: at % kAbortCalls is the call, and at / kAbortCalls chooses the error code.
   std::uint32_t at = 0;
   // The fault acts not in the step, but in the reset that goes on with the step; in step 0, in the
   // construction. Its site is counted from the beginning of that call. Faults of nodes of the graph
@@ -189,6 +194,15 @@ enum class HookCall : std::uint8_t { kStart, kFuture, kFinish };
 constexpr std::uint32_t kHookCalls = 3;
 constexpr HookCall hook_call(const Fault& fault) {
   return static_cast<HookCall>(fault.at % kHookCalls);
+}
+
+// How a user gives up: it aborts the process groups of the rank, there or in a thread of its own
+// that begins there, or its reducers. Only the thread that trains may abort a reducer, and not
+// within a backward or a reset; elsewhere the user aborts the groups instead.
+enum class AbortCall : std::uint8_t { kGroups, kGroupsByThread, kReducers };
+constexpr std::uint32_t kAbortCalls = 3;
+constexpr AbortCall abort_call(const Fault& fault) {
+  return static_cast<AbortCall>(fault.at % kAbortCalls);
 }
 
 // The functions of NCCL that a group calls while it connects.

@@ -34,7 +34,8 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     if (!has_peer) fault.peer = 0;
     const bool has_amount =
         fault.kind == faults::Kind::kHookFails || fault.kind == faults::Kind::kConnectError ||
-        fault.kind == faults::Kind::kStoreTorn || faults::is_of_node(fault.kind);
+        fault.kind == faults::Kind::kStoreTorn || fault.kind == faults::Kind::kUserAbort ||
+        faults::is_of_node(fault.kind);
     if (!has_peer && !has_amount) fault.at = 0;
     if (!faults::has_site_in_reset(fault.kind) || is_reset_refused) fault.in_reset = false;
     if (fault.kind == faults::Kind::kConnectError) fault.in_reset = true;

@@ -466,6 +466,15 @@ std::string step_of(const faults::Fault& fault) {
   return fmt::format("{}step {}", fault.in_reset ? "the reset before " : "", fault.step);
 }
 
+std::string describe_user_abort(const faults::Fault& fault) {
+  constexpr std::array<const char*, faults::kAbortCalls> kCalls{
+      "aborts its groups", "aborts its groups from another thread", "aborts its reducers"};
+  return fmt::format("the user of rank {} {} with '{}' at the {} place of {}", fault.rank,
+                     kCalls[static_cast<std::size_t>(abort_call(fault))],
+                     lockstep::name_of(user_abort_error(fault)), ordinal(fault.site),
+                     step_of(fault));
+}
+
 // Describes how a fault changes a payload. It changes nothing if payloads are not verified.
 std::string describe_payload(const faults::Fault& fault) {
   using faults::Kind;
@@ -627,6 +636,8 @@ std::string describe(const faults::Fault& fault) {
                          rank, site, faults::name_of(faults::connect_call(fault)), fault.step);
     case Kind::kMemoryRefused:
       return fmt::format("rank {} is refused memory for its {} request in {}", rank, site, step);
+    case Kind::kUserAbort:
+      return describe_user_abort(fault);
     case Kind::kStoreDelay:
       return fmt::format("rank {}'s {} call of the store in {} takes {} longer", rank, site, step,
                          time);

@@ -281,6 +281,11 @@ TEST(DescribeFault, EveryKindIsASentence) {
   EXPECT_EQ(text(Kind::kStoreDelay, 0, 5),
             "rank 1's 1st call of the store in step 2 takes 5 us longer");
   EXPECT_EQ(text(Kind::kStoreError, 1), "rank 1's store fails from its 2nd call in step 2 on");
+  EXPECT_EQ(describe(faults::Fault{Kind::kUserAbort, 1, 2, 3, 0, 0, 2}),
+            "the user of rank 1 aborts its reducers with 'aborted' at the 4th place of step 2");
+  EXPECT_EQ(describe(faults::Fault{Kind::kUserAbort, 1, 2, 0, 0, 0, 1 + faults::kAbortCalls}),
+            "the user of rank 1 aborts its groups from another thread with 'user failure' at the "
+            "1st place of step 2");
   EXPECT_EQ(describe(faults::Fault{Kind::kStoreTorn, 1, 2, 0, 0, 0, 9}),
             "of the 1st value that rank 1 writes into the store in step 2, only 9 bytes arrive");
   faults::Fault in_reset{Kind::kOperationError, 1, 2, 0};

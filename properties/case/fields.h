@@ -672,7 +672,7 @@ struct Values<faults::Kind> {
       {"node_stop"},       {"node_memory"},      {"node_descriptors"},
       {"node_clock"},      {"store_full"},       {"store_dead"},
       {"store_slow"},      {"rank_replaced"},    {"rank_left_out"},
-      {"memory_refused"}};
+      {"memory_refused"},  {"user_abort"}};
   static_assert(std::size(list) == faults::kKinds);
 };
 

@@ -16,6 +16,13 @@ constexpr std::array<Code, 6> kHookErrors{Code::kUserFailure, Code::kInvalidArgu
                                           Code::kPeerLost,    Code::kCorrupted};
 constexpr const char* kHookErrorText = "planned by the case";
 
+// The error codes with which a user aborts (faults::Kind::kUserAbort), and the text.
+constexpr std::array<Code, 3> kAbortErrors{Code::kAborted, Code::kUserFailure, Code::kTimeout};
+constexpr const char* kAbortText = "the user has given up";
+constexpr Code user_abort_error(const faults::Fault& fault) {
+  return kAbortErrors[fault.at / faults::kAbortCalls % kAbortErrors.size()];
+}
+
 // Returns the code that the fault chooses.
 constexpr Code hook_error(const faults::Fault& fault) {
   return kHookErrors[fault.at / faults::kHookCalls % kHookErrors.size()];

@@ -239,7 +239,7 @@ for key in schema lane subject seed commit seconds cases cases_per_second failur
 done
 grep -q '<testsuite' report.xml || fail "report.xml is not a JUnit report"
 # What the reducer was doing when faults acted: a short run leaves cells empty, and says so; without faults there is no table.
-expect_match 0 "^state x fault: [0-9]+ of 162 cells that can occur were not seen: " "$program" fuzz --cases 30 --seed 5 --out found
+expect_match 0 "^state x fault: [0-9]+ of 170 cells that can occur were not seen: " "$program" fuzz --cases 30 --seed 5 --out found
 grep -q "what the reducer was doing" out && fail "the table of states is printed unasked"
 expect_match 0 "^  node_throws .* -  " "$program" fuzz --cases 30 --seed 5 --out found --states
 expect 0 "0 failing" "$program" fuzz --cases 30 --seed 5 --out found --states --faults none

@@ -201,7 +201,7 @@ bool PlanDrawer::usable(Kind kind) const {
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
   const bool is_separate = kind == Kind::kCallError || kind == Kind::kConnectError ||
                            kind == Kind::kHookFails || kind == Kind::kMemoryRefused ||
-                           faults::is_store_call(kind);
+                           kind == Kind::kUserAbort || faults::is_store_call(kind);
   if (is_separate) return false;
   // With one rank there are no messages, and nobody could continue after an exit.
   return program_.world > 1 || !(at_message(kind) || kind == Kind::kRankExit);
@@ -385,8 +385,8 @@ void PlanDrawer::draw_device_plan() {
 }
 
 bool PlanDrawer::usable_in_reset(Kind kind) const {
-  const bool is_separate =
-      faults::is_store_call(kind) || kind == Kind::kConnectError || kind == Kind::kMemoryRefused;
+  const bool is_separate = faults::is_store_call(kind) || kind == Kind::kConnectError ||
+                           kind == Kind::kMemoryRefused || kind == Kind::kUserAbort;
   if (is_separate) return false;
   if (!faults::has_site_in_reset(kind) || !drawable_kinds(options_).has(kind)) return false;
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;

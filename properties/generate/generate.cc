@@ -16,6 +16,7 @@
 #include "properties/generate/reach.h"
 #include "properties/generate/recompute.h"
 #include "properties/generate/rows.h"
+#include "properties/generate/user_abort.h"
 #include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -885,6 +886,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_connect_fault(random_for("connect"), options, out);
   draw_memory_faults(random_for("memory"), random_for("step-memory"), options, out);
   draw_store_faults(random_for("store"), options, out);
+  draw_user_abort(random_for("user-abort"), options, out);
   if (options.capabilities.has(Capability::kRounding))
     draw_largest(random_for("largest"), out.program);
   if (out.program.options.skip_all_reduce_unused_params) follow_skip(out.program);

@@ -100,7 +100,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 7860274181946506586u);
+  EXPECT_EQ(hash, 5188273297708446243u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -116,7 +116,8 @@ TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
       // A fault of an earlier step makes the ranks reset. In the construction it is connecting that
       // may fail, and the store beside it, or memory is refused.
       EXPECT_TRUE(fault.step > 0 || fault.kind == faults::Kind::kConnectError ||
-                  fault.kind == faults::Kind::kMemoryRefused || faults::is_store_call(fault.kind));
+                  fault.kind == faults::Kind::kMemoryRefused ||
+                  fault.kind == faults::Kind::kUserAbort || faults::is_store_call(fault.kind));
     }
     for (const faults::Fault& fault : generate(19, index, gloo).faults.faults)
       EXPECT_FALSE(fault.in_reset);
@@ -143,6 +144,30 @@ TEST(Generate, InTheSimulatorMemoryIsRefusedInSteps) {
   }
   EXPECT_GE(in_steps, kCases / 50);
   EXPECT_GE(sites.size(), 40u);
+}
+
+// F5: in steps, in constructions and in resets; by each call, with each code.
+TEST(Generate, InTheSimulatorUsersGiveUpEverywhere) {
+  std::uint64_t in_steps = 0;
+  std::set<std::uint32_t> sites;
+  std::set<std::uint32_t> ways;
+  std::set<bool> in_reset;
+  GenerateOptions listed;
+  EXPECT_TRUE(parse_faults("user_abort", listed).ok());
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    for (const faults::Fault& fault : generate(19, index).faults.faults)
+      in_steps += fault.kind == faults::Kind::kUserAbort && !fault.in_reset ? 1 : 0;
+    for (const faults::Fault& fault : generate(19, index, listed).faults.faults) {
+      EXPECT_EQ(fault.kind, faults::Kind::kUserAbort);
+      sites.insert(fault.site);
+      ways.insert(fault.at);
+      if (fault.in_reset) in_reset.insert(fault.step > 0);
+    }
+  }
+  EXPECT_GE(in_steps, kCases / 50);
+  EXPECT_GE(sites.size(), 40u);
+  EXPECT_EQ(ways.size(), 9u);
+  EXPECT_EQ(in_reset.size(), 2u);  // also in constructions
 }
 
 // No policy starves: one that finds little of what is planted may find what is not.
@@ -407,7 +432,7 @@ TEST(ParseFaults, RefusesWhatItDoesNotKnow) {
       "net_half_open, "
       "net_bandwidth, net_mtu, net_delay, net_cut, node_stop, node_memory, node_descriptors, "
       "node_clock, store_full, store_dead, store_slow, rank_replaced, rank_left_out, "
-      "memory_refused");
+      "memory_refused, user_abort");
   EXPECT_EQ(message("swarm"), "accepted");
 }
 

@@ -66,7 +66,9 @@ class ReportingGroup final : public ForwardingGroup {
     return status;
   }
   void abort(const Status& cause) override {
-    const std::string flaw = check_->flaw(cause, rank());
+    // A user who gives up may do so before the rank has reported anything, and names nothing.
+    const bool is_of_user = cause.failure().reported_by == kNone;
+    const std::string flaw = is_of_user ? std::string() : check_->flaw(cause, rank());
     if (wrong_.empty()) wrong_ = flaw;
     ForwardingGroup::abort(cause);
   }

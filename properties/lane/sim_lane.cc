@@ -290,7 +290,12 @@ class SimEnvironment final : public RankEnvironment {
     world_.network.injector().set_state(rank_, state);
   }
 
+  std::optional<faults::Fault> visit_user_place() override {
+    return world_.network.injector_of(rank_).on_user_place(rank_);
+  }
+
   void visit_node() override {
+    reach_user_place();
     const faults::NodeFault fault = world_.network.injector_of(rank_).on_node(rank_);
     if (fault.slow_us != 0) {
       simulation::Scheduler* scheduler = simulation::Scheduler::running();

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "faults/plan.h"
@@ -79,6 +80,17 @@ class RankEnvironment {
     (void)call;
     return {};
   }
+  // Where code of the user runs on the rank, or a collective of the rank begins or has begun:
+  // returns the fault by which the user gives up here, as the fault plan says.
+  virtual std::optional<faults::Fault> visit_user_place() { return std::nullopt; }
+  // visit_node() calls this, too, where the lane has such faults: any thread of the rank may be
+  // there. The training loop sets it, and lets the user give up.
+  void reach_user_place() const {
+    if (at_user_place_) at_user_place_();
+  }
+  void set_user_place(std::function<void()> at_user_place) {
+    at_user_place_ = std::move(at_user_place);
+  }
   // Called for each request for memory of tensors on the host. Returns whether it is refused, as
   // the fault plan says.
   virtual bool refuses_memory() { return false; }
@@ -108,6 +120,9 @@ class RankEnvironment {
   // more.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): a lane keeps it
   virtual void watch(std::function<void()> note) { (void)note; }
+
+ private:
+  std::function<void()> at_user_place_;
 };
 
 }  // namespace LOCKSTEP_NS

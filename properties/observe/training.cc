@@ -14,6 +14,7 @@
 #include "properties/observe/pass_recorder.h"
 #include "properties/observe/recompute_node.h"
 #include "properties/observe/state_watch.h"
+#include "properties/observe/user_abort.h"
 #include "properties/observe/watched_group.h"
 #include "reducer/base/check.h"
 #include "reference/model.h"
@@ -71,7 +72,9 @@ class Training {
         observation_(observation),
         engine_(used_workers(program, environment), tie_seed(program, environment.rank())),
         watch_(environment),
-        recorder_(program, watch_) {
+        recorder_(program, watch_),
+        user_(environment) {
+    environment.set_user_place([this] { user_.visit(); });
     for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
       devices.push_back(std::make_unique<RankDevice>(static_cast<int>(d), environment));
     std::vector<Device*> places;  // by the program's numbers
@@ -118,8 +121,10 @@ class Training {
     }
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     stop_recording();
+    user_.join();
     observation_.exited = environment_.exited();
     environment_.watch({});
+    environment_.set_user_place({});
   }
 
  private:
@@ -178,6 +183,7 @@ class Training {
       };
       const auto before = [this, number](const Collective& collective) {
         watch_.collective_begins(collective);
+        user_.visit();
         if (collective.bucket != kNone) look_at(collective, number(collective));
       };
       const auto after = [this, number](const Collective& collective) {
@@ -185,6 +191,7 @@ class Training {
           recorder_.note_start();
         if (watch_.is_on() && collective.bucket != kNone)
           watch_.bucket_launched(number(collective), collective.bucket);
+        user_.visit();
       };
       if (outer == nullptr) outer = std::make_shared<WatchedGroup>(group, before, after);
       group = outer;
@@ -220,11 +227,17 @@ class Training {
       if (memberships) {
         watch_groups(*memberships);
         memberships_ = *memberships;
+        user_.take_groups(memberships_);
         state_->start();
         try_misfit(roster);
         status = enter(std::move(*memberships));
+        user_.join();
       }
       if (status.ok() || environment_.exited() || attempt == attempts) return status;
+      const bool has_reducer =
+          memberships && subject_->names_buckets() && !subject_->has_failed_to_begin();
+      if (has_reducer && !subject_->poisoned())
+        note_wrong("a reducer whose reset has failed does not refuse work");
       observation_.failed_joins.push_back(
           {step, generation_, status.to_string(), status.failure()});
       for (const Membership& each : memberships_) each.group->abort(status);
@@ -355,7 +368,9 @@ class Training {
     const bool shadows = !reference::has_input(program_, environment_.rank(), step);
     environment_.begin_step(shadows ? step : steps);  // no fault is planned there
     watch_.enter(faults::ReducerState::kJoining);
+    user_.visit(subject_.get());
     const Status status = subject_->end_join();
+    user_.join();
     watch_.enter(faults::ReducerState::kIdle);
     if (environment_.exited()) return false;
     environment_.begin_step(steps);
@@ -383,11 +398,16 @@ class Training {
     ObservedStep& observed = observation_.steps.back();
     observed.generation = generation_;
     observed.begin_us = now_us();
+    user_.visit(subject_.get());
+    const bool was_aborted = user_.has_aborted();
     run_step(program_.steps[step], observed);
+    user_.join();
     watch_.enter(faults::ReducerState::kIdle);
     observed.end_us = now_us();
     if (environment_.exited()) return true;
     ask_for_diagnosis();
+    if (observed.status.ok() && was_aborted && !observed.collectives.empty())
+      note_wrong("a step has started collectives of groups that its user had aborted before");
     if (!observed.status.ok()) {
       observed.launched = has_launched();
       observed.poisoned = subject_->poisoned();
@@ -402,6 +422,10 @@ class Training {
     if (peers_fail && observed.status.ok() && joins())
       subject_->abort(Status(Code::kAborted, "a peer failed in this step"));
     return !observed.status.ok() || peers_fail;
+  }
+
+  void note_wrong(const char* answer) {
+    if (observation_.wrong_answer.empty()) observation_.wrong_answer = answer;
   }
 
   // Called between two passes, in the middle of one, and after a failure. Programs that are written
@@ -584,9 +608,20 @@ class Training {
       const bool are_all_run = call.kind == Call::Kind::kBackward &&
                                reference::backward_of(pass, call.number).forwards == 0;
       if (are_all_run && !std::exchange(has_asked, true)) ask_for_diagnosis();
+      user_.visit(subject_.get());
+      const bool is_refused = user_.has_aborted_reducers() && is_of_reducers(step, pass, call);
       observed.status = make_call(step, pass, call, outputs);
       if (!observed.status.ok()) return;
+      if (is_refused) note_wrong("a reducer that its user has aborted does further work");
     }
+  }
+
+  // Whether a reducer that refuses work must refuse this call.
+  static bool is_of_reducers(const reference::Step& step, const reference::RankPass& pass,
+                             const Call& call) {
+    if (call.kind == Call::Kind::kSyncGradients) return true;
+    return call.kind == Call::Kind::kForward && step.kind != PassKind::kNoGrad &&
+           !pass.forwards[call.number].nodes.empty();
   }
 
   Status make_call(const reference::Step& step, const reference::RankPass& pass, const Call& call,
@@ -639,6 +674,7 @@ class Training {
     const auto module = [&](std::vector<Edge>& out) {
       watch_.module_begins();
       if (step.kind != PassKind::kNoGrad) state_->run_forward(step.key, f);
+      user_.visit(subject_.get());
       out = builder_->build(forward.nodes, forward.outputs);
       out.resize(out.size() + forward.constants);
       built_ns = now_ns();
@@ -824,6 +860,7 @@ class Training {
   Tensor one_;  // every root starts with this gradient
   StateWatch watch_;
   PassRecorder recorder_;  // outlives the subject's use of the parameters
+  UserAbort user_;
   // Guards observation_.wrong_padding. It is not the platform's mutex, for the same reason as
   // PassRecorder::plain_mutex_.
   std::mutex padding_mutex_;

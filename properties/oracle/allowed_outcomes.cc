@@ -43,6 +43,7 @@ std::uint32_t facts_of(const Failure& failure) {
   note(kSaysThatOneLeft, says_that_one_left(failure));
   note(kHasTextOfHook, failure.detail.find(kHookErrorText) != std::string::npos);
   note(kSaysWhatItSaw, says_what_it_saw(failure));
+  note(kIsCertain, failure.definite);
   return facts;
 }
 
@@ -117,7 +118,7 @@ std::string numbered(const char* what, std::int64_t number) {
 }
 
 std::string words_of_facts(const ErrorPattern& pattern) {
-  constexpr std::array<std::pair<Fact, std::pair<const char*, const char*>>, 11> kWords = {{
+  constexpr std::array<std::pair<Fact, std::pair<const char*, const char*>>, 12> kWords = {{
       {kIsOwn, {"reported by its cause", "reported by another rank than its cause"}},
       {kHadLaunched, {"after a collective was started", "before any collective"}},
       {kRefusesWork, {"the reducer then refuses work", "the reducer then stays usable"}},
@@ -129,6 +130,7 @@ std::string words_of_facts(const ErrorPattern& pattern) {
       {kSaysThatOneLeft, {"saying that a rank left", "not saying that a rank left"}},
       {kHasTextOfHook, {"with the text of the hook", "without the text of the hook"}},
       {kSaysWhatItSaw, {"saying what this rank saw", "not saying what this rank saw"}},
+      {kIsCertain, {"saying that the cause is certain", "leaving the cause in doubt"}},
   }};
   std::vector<std::string> words;
   for (const auto& [fact, both] : kWords) {
@@ -246,6 +248,8 @@ const char* name_of(Must must) {
       return "pass of the node";
     case Must::kHook:
       return "hook";
+    case Must::kAbort:
+      return "abort";
     case Must::kNobodyLeft:
       return "departure";
     case Must::kSuspect:
@@ -290,6 +294,8 @@ const char* describe(Must must) {
       return "name the pass in which the node threw";
     case Must::kHook:
       return "say that the communication hook failed";
+    case Must::kAbort:
+      return "say for certain which rank's user aborted, with the user's code";
     case Must::kNobodyLeft:
       return "say of no rank that it left";
     case Must::kSuspect:

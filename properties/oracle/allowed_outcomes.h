@@ -107,6 +107,7 @@ enum Fact : std::uint32_t {
   kSaysThatOneLeft = 1u << 8,  // its texts say that a rank left
   kHasTextOfHook = 1u << 9,    // it keeps the text of the communication hook that failed
   kSaysWhatItSaw = 1u << 10,   // it says what the rank that reports it saw itself
+  kIsCertain = 1u << 11,       // it says that its cause is certain
 };
 
 // A call that raised an error.
@@ -166,6 +167,7 @@ enum class Must : std::uint8_t {
   kSender,
   kThrowPass,  // the pass whose node threw
   kHook,
+  kAbort,  // the abort of the user: its code, its rank, and that it is certain
   kNobodyLeft,
   kSuspect,
 };

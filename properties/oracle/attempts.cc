@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "properties/case/hook_error.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
 
@@ -40,6 +41,10 @@ class AttemptOracle {
  private:
   // What the rank raises whose call failed, or that was refused memory.
   std::string judge_own(const faults::Fault& fault, const Failure& failure) const {
+    if (fault.kind == faults::Kind::kUserAbort)
+      return failure.code == user_abort_error(fault) && failure.definite
+                 ? ""
+                 : "does not say for certain that the user aborted";
     if (fault.kind == faults::Kind::kMemoryRefused)
       return failure.code == Code::kOutOfMemory ? "" : "does not say that memory was refused";
     if (failure.code != Code::kTransport) return "is not that of a call that failed";
@@ -98,8 +103,9 @@ class AttemptOracle {
     std::optional<faults::Fault> cause;
     for (const faults::Fault& fault : fatal_) {
       if (fault.step < attempt.step) continue;
-      const bool is_named =
-          fault.kind == faults::Kind::kConnectError || fault.kind == faults::Kind::kMemoryRefused;
+      const bool is_named = fault.kind == faults::Kind::kConnectError ||
+                            fault.kind == faults::Kind::kMemoryRefused ||
+                            fault.kind == faults::Kind::kUserAbort;
       const bool is_it = is_named && fault.in_reset && fault.step == attempt.step && !cause;
       if (!is_it) return std::nullopt;
       cause = fault;

@@ -58,7 +58,10 @@ class DiagnosisOracle {
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
     if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
-    if (is_well() && !diagnosis_.clean())
+    const bool is_aborted = std::any_of(
+        fatal_.begin(), fatal_.end(),
+        [](const faults::Fault& fault) { return fault.kind == faults::Kind::kUserAbort; });
+    if (is_well() && !is_aborted && !diagnosis_.clean())
       return wrong("nothing failed, and the diagnosis does not say so");
     return judge_suspects();
   }
@@ -292,6 +295,10 @@ class DiagnosisOracle {
     const auto rank = static_cast<std::size_t>(&seen(record) - observation_.ranks.data());
     if (is_local_call(last->step, rank, last->failed_call)) return leave_open();
     if (!record.failure) return "does not record its failure: " + last->status.to_string();
+    if (last->status.code() == Code::kPoisoned && has_aborted_reducers(rank))
+      return last->status.failure().detail.ends_with(record.failure->detail)
+                 ? ""
+                 : "is not that of the abort: " + last->status.to_string();
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
       return "does not record the failure that it had: " + last->status.to_string();
@@ -326,6 +333,13 @@ class DiagnosisOracle {
                        raised.reducer_id);
   }
 
+  bool has_aborted_reducers(std::size_t rank) const {
+    return std::any_of(fatal_.begin(), fatal_.end(), [&](const faults::Fault& fault) {
+      return fault.kind == faults::Kind::kUserAbort && fault.rank == rank &&
+             faults::abort_call(fault) == faults::AbortCall::kReducers;
+    });
+  }
+
   // A backward of the pass had begun where one of its calls failed, and the buckets before the next
   // one are those that it had launched.
   std::string judge_progress(const FlightRecord& record, const ObservedStep& step) const {
@@ -338,6 +352,7 @@ class DiagnosisOracle {
         step.failed_call < static_cast<std::int32_t>(reference::call_count(pass));
     const bool has_begun = record.doing != Doing::kIdle && record.doing != Doing::kArmed;
     if (!is_backward || pass.recompute != reference::Recompute::kNone) return "";
+    if (has_aborted_reducers(rank)) return "";  // before the call that failed
     if (!has_begun)
       return fmt::format("failed in a backward, and records that it is {}",
                          lockstep::name_of(record.doing));

@@ -53,6 +53,17 @@ bool ErrorContext::is_one_hook() const {
          has_one_reducer();
 }
 
+bool ErrorContext::is_one_abort() const {
+  return fatal_.size() == 1 && fatal_[0].kind == faults::Kind::kUserAbort && !program_fails() &&
+         has_one_reducer() && broken_stores_.empty();
+}
+
+bool ErrorContext::may_have_aborted() const {
+  return std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
+    return fault.kind == faults::Kind::kUserAbort && fault.rank == rank_;
+  });
+}
+
 bool ErrorContext::has_no_store() const {
   return std::any_of(broken_stores_.begin(), broken_stores_.end(), [&](const auto& fault) {
     return fault.rank == rank_ && fault.kind == faults::Kind::kStoreError;

@@ -67,6 +67,10 @@ class ErrorContext {
   bool program_fails() const;
   // Whether the only fatal fault is a communication hook that fails with a code of its own.
   bool is_one_hook() const;
+  // Whether nothing fails but that a user of one rank aborts, and every report of it arrives.
+  bool is_one_abort() const;
+  // Whether the user of this rank may have aborted.
+  bool may_have_aborted() const;
   // Whether the store of this rank itself may have failed.
   bool has_no_store() const;
   // Whether the only fatal faults are payload faults.

@@ -14,7 +14,8 @@ constexpr Among kPeerLost = Among::of({Code::kPeerLost});
 bool tells_culprit(const faults::Fault& fault) {
   return faults::may_end_process(fault.kind) || is_of_user(fault) ||
          fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError ||
-         fault.kind == faults::Kind::kConnectError || fault.kind == faults::Kind::kMemoryRefused;
+         fault.kind == faults::Kind::kConnectError || fault.kind == faults::Kind::kMemoryRefused ||
+         fault.kind == faults::Kind::kUserAbort;
 }
 
 void add_rank(Among& ranks, int rank) {
@@ -54,6 +55,7 @@ void FaultErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& e
   else
     require_cause(step, it);
   require_hook(step, it);
+  require_abort(step, it);
   require_suspect(step, it);
   errors.push_back(std::move(allowed));
   // In a local step the forward, too, may report the failure of a peer.
@@ -129,6 +131,11 @@ void FaultErrors::require_code(bool is_local, Requirements& it) const {
   if (std::any_of(fatal.begin(), fatal.end(),
                   [](const faults::Fault& fault) { return faults::is_payload(fault.kind); }))
     it.allow(Must::kCode, {.codes = Among::of({Code::kCorrupted})});
+  for (const faults::Fault& fault : fatal) {
+    if (fault.kind != faults::Kind::kUserAbort) continue;
+    it.allow(Must::kCode, {.codes = Among::of({user_abort_error(fault)})});
+    if (refuses_calls(fault)) it.allow(Must::kCode, {.codes = Among::of({Code::kPoisoned})});
+  }
   const auto refuses_memory = [](const faults::Fault& fault) {
     return fault.kind == faults::Kind::kNodeMemory || fault.kind == faults::Kind::kMemoryRefused;
   };
@@ -151,6 +158,8 @@ void FaultErrors::require_place(Requirements& it) const {
   if (c_.is_over_nccl() && c_.case_.program.world > 2)  // NCCL does not say which peer it has lost
     it.allow(Must::kRank, {.codes = kPeerLost, .open = Unspecified::kNamelessPeer});
   it.allow(Must::kPlace, {.codes = kOwnErrors});
+  // A user may abort between two passes.
+  if (c_.may_have_aborted()) it.allow(Must::kPlace, {.with = kIsOwn});
   it.allow(Must::kPlace, {.with = kNamesBucket});
   it.allow(Must::kPlace, {.with = kNamesCollective});
 }
@@ -165,7 +174,8 @@ void FaultErrors::require_cause(std::uint32_t step, Requirements& it) const {
   Among culprits = Among::none();
   for (const faults::Fault& fault : c_.fatal_) {
     if (!reaches(fault, step)) continue;
-    const bool is_own = fault.rank == c_.rank_ && !may_be_of_user(fault);
+    const bool is_own =
+        fault.rank == c_.rank_ && !may_be_of_user(fault) && fault.kind != faults::Kind::kUserAbort;
     if (!tells_culprit(fault) || is_own) return;
     add_rank(culprits, c_.group_rank(step, fault.rank));
   }
@@ -204,8 +214,9 @@ void FaultErrors::require_throw_pass(Among culprits, Requirements& it) const {
   it.allow(Must::kThrowPass, {.causes = ~culprits});
   const std::uint32_t thrown = c_.fatal_[0].step;
   // A rank without inputs runs the passes of others (S2). A local backward has no pass.
-  const bool is_unknown =
-      c_.fatal_.size() != 1 || c_.joins() || !c_.local_calls(c_.fatal_[0].rank, thrown).is_empty();
+  const bool is_unknown = c_.fatal_.size() != 1 || c_.joins() ||
+                          c_.fatal_[0].kind == faults::Kind::kUserAbort ||
+                          !c_.local_calls(c_.fatal_[0].rank, thrown).is_empty();
   if (is_unknown)
     it.allow(Must::kThrowPass, {.open = Unspecified::kPassOfNode});
   else
@@ -239,6 +250,34 @@ void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
   }
   it.allow(Must::kHook, {.causes = ~cause});
   it.allow(Must::kHook, {.codes = Among::of({Code::kUserFailure}), .with = kHasTextOfHook});
+}
+
+// Returns whether the rank that is judged may have been refused a call because its own user had
+// aborted its reducers.
+bool FaultErrors::refuses_calls(const faults::Fault& fault) const {
+  return fault.kind == faults::Kind::kUserAbort && fault.rank == c_.rank_ &&
+         faults::abort_call(fault) == faults::AbortCall::kReducers;
+}
+
+// A user who aborts is a certain cause: on the own rank, and on each peer that the report of that
+// rank reaches (F5). A rank that uses its group no more writes none; its peers have lost it.
+void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
+  if (!c_.is_one_abort()) return;
+  const faults::Fault& fault = c_.fatal_[0];
+  const Among rank = Among::of({c_.group_rank(step, fault.rank)});
+  const Among code = Among::of({user_abort_error(fault)});
+  const bool is_own = fault.rank == c_.rank_;
+  const std::uint32_t twice = is_own ? kSaysWhatItSaw : 0u;  // it saw nothing but its own user
+  it.allow(Must::kAbort, {.codes = code, .causes = rank, .with = kIsCertain, .without = twice});
+  if (refuses_calls(fault))
+    it.allow(Must::kAbort,
+             {.codes = Among::of({Code::kPoisoned}), .causes = rank, .with = kIsCertain});
+  if (is_own) return;
+  Among lost = kPeerLost;
+  // The group of NCCL tells its peers that a rank has aborted, and leaves the rest to the report.
+  if (c_.is_over_nccl()) lost = lost | Among::of({Code::kAborted});
+  it.allow(Must::kAbort, {.codes = lost, .causes = rank});
+  it.allow(Must::kAbort, {.codes = lost, .causes = kNobody, .suspects = rank});
 }
 
 // Returns why nobody can tell whom an error has to suspect; nothing where exactly one fault was
@@ -395,7 +434,7 @@ void FaultErrors::allow_in_join(std::vector<AllowedError>& errors) const {
     it.allow(Must::kCause, {.open = Unspecified::kSeveralFaults});
   else if (c_.program_fails())
     it.allow(Must::kCause, {.open = Unspecified::kFaultsAndErrors});
-  else if (!is_of_user(c_.fatal_[0]))
+  else if (!is_of_user(c_.fatal_[0]) && c_.fatal_[0].kind != faults::Kind::kUserAbort)
     it.allow(Must::kCause, {.open = Unspecified::kCulpritOfJoin});
   else
     it.allow(Must::kCause, {.causes = Among::of({c_.group_rank(0, c_.fatal_[0].rank)})});

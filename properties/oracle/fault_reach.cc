@@ -42,6 +42,15 @@ bool has_words_of_call(const Case& c, const Failure& failure) {
   return says(faults::kCallErrorText) && (!is_nccl || says(faults::kCallErrorResult));
 }
 
+bool has_aborted_reducers(const Case& c, const Observation& observation, std::size_t rank,
+                          std::uint32_t step) {
+  const std::vector<faults::Fault> faults = fatal_faults(c, observation);
+  return std::any_of(faults.begin(), faults.end(), [&](const faults::Fault& fault) {
+    return fault.kind == faults::Kind::kUserAbort && fault.rank == rank && fault.step <= step &&
+           faults::abort_call(fault) == faults::AbortCall::kReducers;
+  });
+}
+
 std::uint32_t receiver_of(const faults::Fault& fault, const Case& c) {
   const std::uint32_t world = c.program.world;
   const std::uint32_t sender = fault.rank % world;

@@ -24,6 +24,10 @@ std::vector<faults::Fault> broken_stores(const Case& c, const Observation& obser
 // the device said, or NCCL's last error and the name of its result.
 bool has_words_of_call(const Case& c, const Failure& failure);
 
+// Whether the user of the rank may have aborted its reducers in this step or before.
+bool has_aborted_reducers(const Case& c, const Observation& observation, std::size_t rank,
+                          std::uint32_t step);
+
 // Returns the receiver of what a payload fault changes.
 std::uint32_t receiver_of(const faults::Fault& fault, const Case& c);
 

@@ -136,6 +136,7 @@ void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
   if (options.mode != reference::Mode::kStatic) add(Code::kRequiresGrad);
   if (options.hook != reference::Hook::kElsewhere) add(Code::kUserFailure);
   it.allow(Must::kWait, {.codes = ~in_backward});
+  if (c_.may_have_aborted()) it.allow(Must::kWait, {});
   it.allow(Must::kWait, {.without = kIsOwn});
   it.allow(Must::kWait, {.without = kHadLaunched});
   // What was started belongs to the pass before.
@@ -146,6 +147,9 @@ void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
 // pass; otherwise it remains usable, as after the failure of a backward that belongs to no pass.
 // After all other errors it refuses work (P12).
 void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
+  // A reducer whose user has aborted it, or its groups, has no group that works.
+  if (c_.may_have_aborted()) it.allow(Must::kState, {.with = kRefusesWork});
+  if (c_.may_have_aborted() && c_.is_one_abort()) return;
   constexpr Among kRefused = Among::of({Code::kSecondBackward});
   constexpr Among kMemory = Among::of({Code::kOutOfMemory});
   constexpr Among kOwn = kOwnErrors & ~kRefused & ~kUneven & ~kMemory;
@@ -219,6 +223,7 @@ AllowedOutcomes Outcomes::of_end_join() const {
   if (c_.is_all_payload() && !fails && c_.broken_stores_.empty())
     all.allow(Must::kChange, {.codes = Among::of({Code::kCorrupted})});
   all.allow(Must::kCode, {.codes = ~Among::of({Code::kInternal, Code::kPoisoned})});
+  if (c_.may_have_aborted()) all.allow(Must::kCode, {.codes = Among::of({Code::kPoisoned})});
   all.allow(Must::kPass, {.passes = program_.passes_of_join()});
   require_form(all);
   program_.allow_in_join(allowed.errors);
@@ -276,6 +281,13 @@ AllowedOutcomes Outcomes::of_failed_attempt(const FailedCall& attempt) const {
   if (most == Loss::kUnrecorded)
     allow(allowed.errors, "a peer ended, perhaps meanwhile",
           {.open = Unspecified::kLastStepOfExited});
+  // The user of a rank that is ahead may have aborted where the rank needs nobody any more.
+  const auto aborts = [&](const faults::Fault& fault) {
+    return fault.kind == faults::Kind::kUserAbort && c_.is_peer(fault.rank, c_.rank_) &&
+           attempt.step <= fault.step;
+  };
+  if (std::any_of(c_.fatal_.begin(), c_.fatal_.end(), aborts))
+    allow(allowed.errors, "the user of a peer may have aborted", {});
   const auto acts_there = [&](const faults::Fault& fault) {
     return fault.in_reset && fault.step == attempt.step && c_.is_peer(fault.rank, c_.rank_);
   };

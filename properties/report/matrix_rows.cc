@@ -87,6 +87,7 @@ std::vector<Row> fault_rows() {
        {Kind::kPayloadFlip, Kind::kPayloadTruncate, Kind::kPayloadSwap, Kind::kPayloadStale,
         Kind::kPayloadShift}},
       {"fault: memory is refused", {}, {Kind::kMemoryRefused}},
+      {"fault: a user gives up", {}, {Kind::kUserAbort}},
       {"fault: the store fails", {}, {Kind::kStoreDelay, Kind::kStoreError, Kind::kStoreTorn}},
   };
 }

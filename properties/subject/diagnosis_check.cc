@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "properties/case/hook_error.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -30,8 +32,11 @@ int peer_at_fault(const DataParallel& parallel, int own_rank) {
     case Code::kReadyTwice:
     case Code::kUsageChanged:
     case Code::kRequiresGrad:
-    case Code::kUserFailure:
       return status.failure().rank;
+    // A user who aborts ends a collective, and the group's thread reports that at once. The rank
+    // leaves its record when a call of it fails.
+    case Code::kUserFailure:
+      return status.failure().detail == properties::kAbortText ? kNone : status.failure().rank;
     default:
       return kNone;
   }

@@ -1,0 +1,81 @@
+#include "properties/generate/user_abort.h"
+
+#include <algorithm>
+#include <array>
+
+#include "properties/case/fields.h"
+#include "properties/case/hook_error.h"
+
+namespace lockstep::properties {
+namespace {
+
+using faults::Fault;
+
+constexpr std::uint32_t kPercent = 4;  // of cases
+constexpr std::uint32_t kAlonePercent = 75;
+constexpr std::uint32_t kConstructionPercent = 10;
+constexpr std::uint32_t kResetPercent = 20;
+
+// A step has from a few to some 60 places. Small and large numbers are equally likely: the number
+// of binary digits is drawn first.
+std::uint32_t draw_place(Random& random) {
+  constexpr std::uint32_t kDigits = 6;
+  return random.below(1u << random.below(kDigits + 1));
+}
+
+Fault draw_one(Random& random, const Case& value) {
+  Fault fault;
+  fault.kind = faults::Kind::kUserAbort;
+  fault.rank = random.below(value.program.world);
+  fault.step = random.below(static_cast<std::uint32_t>(value.program.steps.size()));
+  fault.site = draw_place(random);
+  const std::uint32_t call = random.below(faults::kAbortCalls);
+  const auto codes = static_cast<std::uint32_t>(kAbortErrors.size());
+  fault.at = call + faults::kAbortCalls * random.below(codes);
+  return fault;
+}
+
+// Two collectives agree, and some more send the state. Each has two places.
+void move_to_reset(Random& random, std::uint32_t step, Fault& fault) {
+  fault.in_reset = true;
+  fault.step = step;
+  fault.site = random.below(8);
+}
+
+bool is_able(const GenerateOptions& options, const Case& value) {
+  return options.lane == GenerateOptions::Lane::kSim && !value.program.steps.empty() &&
+         options.capabilities.has(Capability::kRecovery) &&
+         options.capabilities.has(Capability::kMisfits) &&
+         drawable_kinds(options).has(faults::Kind::kUserAbort);
+}
+
+// Changes of payloads are judged by what is received, and a group that ends receives nothing.
+bool changes_payload(const Case& value) {
+  const auto& plan = value.faults.faults;
+  return std::any_of(plan.begin(), plan.end(),
+                     [](const Fault& fault) { return faults::is_payload(fault.kind); });
+}
+
+}  // namespace
+
+void draw_user_abort(Random random, const GenerateOptions& options, Case& value) {
+  using Faults = GenerateOptions::Faults;
+  if (options.faults == Faults::kNone || !is_able(options, value)) return;
+  if (options.faults == Faults::kSwarm && !random.percent(kPercent)) return;
+  std::vector<Fault>& plan = value.faults.faults;
+  if (changes_payload(value) || random.percent(kAlonePercent)) plan.clear();
+  if (plan.empty()) value.timeout_ms = 0;
+  if (plan.size() + 2 > fields::kMaxFaults) return;
+  const reference::Misfit& misfit = value.program.misfit;
+  const bool is_misfit = misfit.kind != reference::MisfitKind::kNone;
+  Fault fault = draw_one(random, value);
+  if (!is_misfit && random.percent(kConstructionPercent)) move_to_reset(random, 0, fault);
+  plan.push_back(fault);
+  const bool resets = !is_misfit && !fault.in_reset && fault.step + 1 < value.program.steps.size();
+  if (!resets || !random.percent(kResetPercent)) return;
+  Fault in_reset = draw_one(random, value);
+  move_to_reset(random, fault.step + 1, in_reset);
+  plan.push_back(in_reset);
+}
+
+}  // namespace lockstep::properties
