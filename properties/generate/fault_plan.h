@@ -38,6 +38,11 @@ void draw_memory_faults(Random in_reset, Random in_step, const GenerateOptions& 
 // changes none of them.
 void draw_store_faults(Random random, const GenerateOptions& options, Case& value);
 
+// Delays several collectives of one rank, one after the other, so that its peers meet it at each of
+// them or at a later one; mostly over NCCL, where ranks look into the store meanwhile. It runs
+// after the other faults are drawn, and changes none of them.
+void draw_delays_in_turn(Random random, const GenerateOptions& options, Case& value);
+
 // Makes a pause or a delay last for seconds, where waits never time out and only a deadline that
 // nobody asked for would end them.
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value);

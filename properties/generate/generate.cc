@@ -887,6 +887,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_memory_faults(random_for("memory"), random_for("step-memory"), options, out);
   draw_store_faults(random_for("store"), options, out);
   draw_user_abort(random_for("user-abort"), options, out);
+  draw_delays_in_turn(random_for("turns"), options, out);
   if (options.capabilities.has(Capability::kRounding))
     draw_largest(random_for("largest"), out.program);
   if (out.program.options.skip_all_reduce_unused_params) follow_skip(out.program);

@@ -100,7 +100,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 5188273297708446243u);
+  EXPECT_EQ(hash, 5358169882730422429u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -168,6 +168,31 @@ TEST(Generate, InTheSimulatorUsersGiveUpEverywhere) {
   EXPECT_GE(sites.size(), 40u);
   EXPECT_EQ(ways.size(), 9u);
   EXPECT_EQ(in_reset.size(), 2u);  // also in constructions
+}
+
+TEST(Generate, OverNcclOneProgramInFiveDelaysCollectivesInTurn) {
+  const auto is_in_turn = [](const Case& value) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::set<std::uint32_t>> sites;
+    for (const faults::Fault& fault : value.faults.faults)
+      if (fault.kind == faults::Kind::kOperationDelay && !fault.in_reset)
+        sites[{fault.rank, fault.step}].insert(fault.site);
+    return std::any_of(sites.begin(), sites.end(), [](const auto& of_rank) {
+      const std::set<std::uint32_t>& all = of_rank.second;
+      return std::any_of(all.begin(), all.end(),
+                         [&](std::uint32_t site) { return all.contains(site + 1); });
+    });
+  };
+  std::uint64_t in_turn = 0;
+  std::uint64_t able = 0;
+  GenerateOptions options;
+  options.transport = reference::Transport::kNccl;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    const Case value = generate(19, index, options);
+    able += value.program.world > 1 ? 1 : 0;
+    in_turn += is_in_turn(value) ? 1 : 0;
+  }
+  EXPECT_GE(in_turn, able * 15 / 100);
+  EXPECT_LE(in_turn, able * 30 / 100);
 }
 
 // No policy starves: one that finds little of what is planted may find what is not.
