@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "properties/case/hook_error.h"
 #include "properties/oracle/outcomes.h"
 #include "properties/run/case_runner.h"
 
@@ -333,6 +334,34 @@ TEST_F(OutcomesTest, F1RefusedMemoryPoisonsInAForwardAndNamesTheRank) {
   Failure blames_a_peer = refused;
   blames_a_peer.rank = 1;
   EXPECT_FALSE(membership(0, blames_a_peer).is_member);
+}
+
+// The user of rank 1 ends its group before the step, with a code that groups do not use.
+TEST_F(OutcomesTest, F5TheAbortOfAUserIsItsRanksForCertainAndPoisons) {
+  faults::Fault fault{faults::Kind::kUserAbort, 1, 0, 0, 0};
+  fault.at = faults::kAbortCalls;
+  ASSERT_EQ(user_abort_error(fault), Code::kUserFailure);
+  case_.faults.faults = {fault};
+  observe();
+  for (const std::size_t rank : {0u, 1u}) {
+    const Failure seen = failure_of(rank);
+    EXPECT_TRUE(membership(rank, seen).is_member) << rank;
+    Failure failure = seen;
+    failure.definite = false;
+    EXPECT_EQ(membership(rank, failure).unmet, Must::kAbort) << rank;
+    failure = seen;
+    failure.code = Code::kTransport;
+    EXPECT_EQ(membership(rank, failure).unmet, Must::kAbort) << rank;
+    failure = seen;
+    failure.rank = 0;
+    EXPECT_FALSE(membership(rank, failure).is_member) << rank;
+    observation_.ranks[rank].steps[0].poisoned = false;
+    EXPECT_EQ(membership(rank, seen).unmet, Must::kState) << rank;
+  }
+  Failure twice = failure_of(1);
+  observation_.ranks[1].steps[0].poisoned = true;
+  twice.later = {"rank 1 saw: user failure"};
+  EXPECT_EQ(membership(1, twice).unmet, Must::kAbort);
 }
 
 }  // namespace
