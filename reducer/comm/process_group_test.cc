@@ -122,5 +122,23 @@ TEST(Op, HasANameForPeople) {
   EXPECT_STREQ(name_of(Op::kAllGather), "all_gather");
 }
 
+TEST(CauseOfAbort, F5OfAUserIsThatOfThisRankForCertainAndAnyOtherStaysAsItIs) {
+  const Status of_user = cause_of_abort(Status(Code::kTimeout, "given up"), 2);
+  EXPECT_EQ(of_user.code(), Code::kTimeout);
+  EXPECT_EQ(of_user.failure().rank, 2);
+  EXPECT_EQ(of_user.failure().reported_by, 2);
+  EXPECT_TRUE(of_user.failure().definite);
+  Failure lost;
+  lost.code = Code::kPeerLost;
+  lost.suspect = 1;
+  EXPECT_EQ(cause_of_abort(Status(lost), 2).failure().to_string(), lost.to_string());
+  EXPECT_FALSE(cause_of_abort(Status(lost), 2).failure().definite);
+  Failure late;  // of a wait that ended before the collective
+  late.code = Code::kTimeout;
+  late.sequence = 7;
+  EXPECT_EQ(cause_of_abort(Status(late), 2).failure().rank, kNone);
+  EXPECT_FALSE(cause_of_abort(Status(late), 2).failure().definite);
+}
+
 }  // namespace
 }  // namespace lockstep
