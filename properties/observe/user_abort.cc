@@ -25,6 +25,7 @@ void UserAbort::take_groups(const Memberships& memberships) {
     add(membership.group);
     add(membership.backward_group);
   }
+  join();  // of an abort of the earlier groups
   const std::lock_guard lock(mutex_);
   groups_ = std::move(groups);
   has_aborted_ = has_aborted_reducers_ = false;
