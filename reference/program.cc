@@ -219,7 +219,8 @@ void limit_between(const Program& program, const Step& step, RankPass& pass) {
   for (Backward& call : pass.backwards) {
     if (!are_called) call.evaluates = call.zeroes = call.updates = call.drops = call.held = false;
     if (!can_zero || has_begun) call.zeroes = false;
-    if (!call.held || step.kind != PassKind::kSynced) call.held_synced = false;
+    if (!call.held || step.kind != PassKind::kSynced || program.options.early_termination)
+      call.held_synced = false;
     if (has_replicas && has_begun) call.evaluates = false;
     has_begun = has_begun || (step.kind == PassKind::kSynced && are_called &&
                               starts_synced(pass, call, pass.forwards.size()));

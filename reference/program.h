@@ -263,8 +263,8 @@ struct Backward {
   // are indices, modulo, into the list that held_outputs() gives (model/engine.h). Such a call is
   // local.
   bool held = false;
-  // With `held`, and in synced steps alone: the call starts from held outputs of synced forwards.
-  // Their pass is complete, so the call is refused (P7).
+  // With `held`, in synced steps alone, and not with early termination: the call starts from held
+  // outputs of synced forwards. Their pass is complete, so the call is refused (P7).
   bool held_synced = false;
 };
 

@@ -116,7 +116,7 @@ void draw_between(Random random, const GenerateOptions& options, reference::Prog
   const bool draws_more = (drawn < 2 || drawn >= 92) && can.has(Capability::kBetween);
   if (!draws_held && !draws_more) return;
   const bool may_raise = can.has(Capability::kErrors) && can.has(Capability::kRecovery);
-  const bool is_refused = draws_held && may_raise && random.percent(24);
+  const bool is_refused = draws_held && may_raise && random.percent(27);
   reference::Program changed = program;
   if (draws_held) draw_held(random, is_refused, changed);
   for (Step& step : changed.steps)

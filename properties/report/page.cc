@@ -31,14 +31,14 @@ dd { margin: 0 0 .6rem; }
 @media (min-width: 50rem) { dl { grid-template-columns: 17rem 1fr; } dt { margin: 0 0 .6rem; } }
 .wide { overflow: auto; max-height: 85vh; }
 table { border-collapse: separate; border-spacing: 0; font-size: 15px; line-height: 22px; }
-th, td { text-align: left; padding: 5px 11px; border-bottom: 1px solid var(--line);
+th, td { text-align: left; padding: 5px 8px; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal; }
 th { position: sticky; top: 0; background: var(--back); font-size: 14px; line-height: 18px;
   vertical-align: bottom; }
 td:first-child { min-width: 8rem; }
 td:first-child:not(.shaded), th:first-child { position: sticky; left: 0; background: var(--back); }
 th:first-child { z-index: 1; }
-@media (min-width: 60rem) { td:first-child { min-width: 15rem; } .many td:first-child { min-width:
+@media (min-width: 60rem) { td:first-child { min-width: 13rem; } .many td:first-child { min-width:
   19rem; } }
 .many th, .many td { padding: 4px 6px; }
 .number { text-align: right; }

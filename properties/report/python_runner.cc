@@ -68,7 +68,7 @@ def run_forward(ddp, kind, forward, constants):
 
 
 def run_step(ddp, step, work, constants, held):
-    """None, or which call failed and what it said. held: two lists of outputs of the step before."""
+    """None, or which call failed and what it said. held: two lists of outputs of the last step."""
     place = "forward"
     kept = []
     backwards = [call for call in work["order"] if "backward" in call[0]]

@@ -206,6 +206,23 @@ TEST(PythonScript, WritesForwardsBackwardsAndWhatIsBetweenThemInOrder) {
               "(\"backward\", [1])"});
 }
 
+TEST(PythonScript, WritesWhatOutlivesItsStepAndTheBackwardThatStartsFromIt) {
+  Case c = small_case();
+  c.program.steps.resize(2);
+  reference::RankPass holding = reference::testing::uses({0});
+  holding.forwards.resize(3, holding.forwards[0]);
+  holding.forwards[1].local = true;
+  holding.backwards = {{{0}}};
+  holding.keep_outputs = holding.hold_outputs = true;
+  c.program.steps[0].variants = {holding};
+  reference::RankPass later = reference::testing::uses({0});
+  later.backwards = {{{0}}, {{0}}};
+  later.backwards[0].held = true;
+  c.program.steps[1].variants = {later};
+  reference::normalize(c.program);
+  expect_all(script_of(c), {"\"held\": ([1], [2])", "(\"held_backward\", 0, [0])"});
+}
+
 TEST(PythonScript, RefusesWhatIsTooLargeToRead) {
   Case c = small_case();
   c.program.world = 8;

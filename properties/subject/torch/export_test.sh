@@ -52,6 +52,10 @@ expect 1 "$corpus/torch/refuses_undefined_sparse.json" \
   "step 0, rank 0: backward 0 fails: Expected sparse gradient to be defined."
 expect 1 "$corpus/torch/counts_one_static_forward.json" \
   "step 0, rank 0: backward 0 fails: Your training graph has changed in this iteration"
+# A backward of the step before is averaged, as a forward has armed it.
+expect 1 "$corpus/torch/backward-of-the-step-before.json" \
+  "step 1, rank 0: p0 [-3.0, 25.0, -36.0]" \
+  "differs: step 1, rank 0, parameter p0, element 0: got -3.0, expected -2.0"
 # A program that PyTorch runs as it is expected to: two ranks that use one parameter.
 echo '{"schema": 1, "program": {"values": "general", "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/fine.json"
 expect 0 "$work/fine.json" "VERDICT: as the contract has it"

@@ -143,5 +143,47 @@ TEST(TorchInterleaved, ALocalForwardOfAStaticGraphEndsTheFirstPass) {
   EXPECT_EQ(old.value(0, 1, 0), mean_of_sums(old, 10, 11));
 }
 
+// A step whose second forward (key 11) is held, in a synced step under no_sync unless it is one of
+// the pass; and a step whose first backward starts from it.
+Case held(Mode mode, PassKind kind, bool is_local) {
+  RankPass holding = forwards({!kLocal, is_local}, {{{0}}});
+  holding.keep_outputs = holding.hold_outputs = true;
+  RankPass later = forwards({!kLocal}, {{{}}, {{0}}});
+  later.backwards[0].held = true;
+  later.backwards[0].held_synced = kind == PassKind::kSynced && !is_local;
+  return Case(2, mode, 1)
+      .step({holding}, kind)
+      .step({later}, PassKind::kSynced, ZeroGrad::kUndefine);
+}
+
+// The synced forward has armed the hooks, so that the mean is that of what was held, and what comes
+// after it stays local.
+TEST(TorchInterleaved, ABackwardOfTheStepBeforeIsAveragedIfAForwardHasArmedIt) {
+  for (const Mode mode : {Mode::kPlain, Mode::kDynamic})
+    for (const auto& [kind, is_local] :
+         {std::pair{PassKind::kNoSync, !kLocal}, std::pair{PassKind::kSynced, kLocal},
+          std::pair{PassKind::kSynced, !kLocal}}) {
+      const Case t = by(held(mode, kind, is_local));
+      EXPECT_TRUE(t.expectation.steps[1].is_modelled);
+      const float averaged = t.c(0, 0, 0, 11) * 0.5F + t.c(0, 1, 0, 11) * 0.5F;
+      for (const std::uint32_t rank : {0U, 1U})
+        EXPECT_EQ(t.value(1, rank, 0), averaged + t.c(1, rank, 0, 10));
+      EXPECT_FALSE(t.gradient(1, 0, 0).reduced);
+    }
+}
+
+TEST(TorchInterleaved, WithoutThePolicyABackwardOfACompletePassIsAnError) {
+  Policies policies;
+  policies.later_backwards_are_local = false;
+  const Case t = by(held(Mode::kPlain, PassKind::kSynced, !kLocal), policies);
+  EXPECT_EQ(t.at(1, 0).error, Error::kSecondBackward);
+  EXPECT_EQ(t.at(1, 0).error_call, 0U);
+}
+
+TEST(TorchInterleaved, WhatComesOfABackwardOfTheStepBeforeInStaticModeIsLeftOpen) {
+  const Case t = by(held(Mode::kStatic, PassKind::kNoSync, !kLocal));
+  EXPECT_FALSE(t.expectation.steps[1].is_modelled);
+}
+
 }  // namespace
 }  // namespace lockstep::properties::torch_model
