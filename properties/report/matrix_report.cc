@@ -273,15 +273,15 @@ std::string shares_config(const Matrix& matrix) {
       .dump();
 }
 
-// A cell with a new failure is marked as bad, one with others is shaded. Its lines break before the
-// parentheses and after a comma alone.
+// A cell with a new failure is marked as bad, one with others is shaded. Its lines break before a
+// plus and the parentheses, and after a comma alone.
 std::string page_text(const MatrixCell& cell) {
   constexpr const char* kNoBreakSpace = "\u00a0";
   std::string out = cell.failing() == 0 ? "" : cell.count(Standing::kNew) == 0 ? "~" : "!";
   const std::string text = to_short_text(cell);
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool may_break =
-        (i + 1 < text.size() && text[i + 1] == '(') || (i > 0 && text[i - 1] == ',');
+    const char next = i + 1 < text.size() ? text[i + 1] : ' ';
+    const bool may_break = next == '(' || next == '+' || (i > 0 && text[i - 1] == ',');
     if (text[i] == ' ' && !may_break)
       out += kNoBreakSpace;
     else
