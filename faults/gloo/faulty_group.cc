@@ -45,7 +45,8 @@ Status FaultyGroup::start(const Collective& collective, Work& work) {
   return ForwardingGroup::start(collective, work);
 }
 
-void FaultyGroup::abort(const Status& cause) {
+void FaultyGroup::abort(const Status& given) {
+  const Status cause = cause_of_abort(given, rank());
   {
     platform::MutexLock lock(mutex_);
     if (!is_ended_) cause_ = cause;

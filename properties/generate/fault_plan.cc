@@ -30,7 +30,8 @@ constexpr FaultKinds kGlooKinds = FaultKinds()
                                       .with(Kind::kPayloadTruncate)
                                       .with(Kind::kPayloadSwap)
                                       .with(Kind::kPayloadStale)
-                                      .with(Kind::kPayloadShift);
+                                      .with(Kind::kPayloadShift)
+                                      .with(Kind::kUserAbort);
 // NCCL's net plug-in adds these (lane/nccl_plan.h). It has no frames to truncate.
 constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
                                       .with(Kind::kMessageStall)

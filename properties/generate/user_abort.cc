@@ -43,8 +43,9 @@ void move_to_reset(Random& random, std::uint32_t step, Fault& fault) {
 }
 
 bool is_able(const GenerateOptions& options, const Case& value) {
-  return options.lane == GenerateOptions::Lane::kSim && !value.program.steps.empty() &&
-         options.capabilities.has(Capability::kRecovery) &&
+  using Lane = GenerateOptions::Lane;
+  return (options.lane == Lane::kSim || options.lane == Lane::kGloo) &&
+         !value.program.steps.empty() && options.capabilities.has(Capability::kRecovery) &&
          options.capabilities.has(Capability::kMisfits) &&
          drawable_kinds(options).has(faults::Kind::kUserAbort);
 }
@@ -69,9 +70,11 @@ void draw_user_abort(Random random, const GenerateOptions& options, Case& value)
   const reference::Misfit& misfit = value.program.misfit;
   const bool is_misfit = misfit.kind != reference::MisfitKind::kNone;
   Fault fault = draw_one(random, value);
-  if (!is_misfit && random.percent(kConstructionPercent)) move_to_reset(random, 0, fault);
+  const bool is_sim = options.lane == GenerateOptions::Lane::kSim;
+  if (is_sim && !is_misfit && random.percent(kConstructionPercent)) move_to_reset(random, 0, fault);
   plan.push_back(fault);
-  const bool resets = !is_misfit && !fault.in_reset && fault.step + 1 < value.program.steps.size();
+  const bool resets =
+      is_sim && !is_misfit && !fault.in_reset && fault.step + 1 < value.program.steps.size();
   if (!resets || !random.percent(kResetPercent)) return;
   Fault in_reset = draw_one(random, value);
   move_to_reset(random, fault.step + 1, in_reset);

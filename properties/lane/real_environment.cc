@@ -202,7 +202,13 @@ faults::OperationFault RealEnvironment::on_operation() {
   return fault;
 }
 
+std::optional<faults::Fault> RealEnvironment::visit_user_place() {
+  const std::scoped_lock lock(mutex_);
+  return injector_.on_user_place(setup_.rank);
+}
+
 void RealEnvironment::visit_node() {
+  reach_user_place();
   faults::NodeFault fault;
   {
     const std::scoped_lock lock(mutex_);

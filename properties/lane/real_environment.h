@@ -58,6 +58,7 @@ class RealEnvironment : public RankEnvironment {
   void set_state(faults::ReducerState state) override;
   void visit_node() override;
   Status visit_hook(faults::HookCall call) override;
+  std::optional<faults::Fault> visit_user_place() override;
   bool exited() const override { return false; }  // a process that exits never asks again
   Resume meet(bool finished, std::uint32_t next_step) override {
     return setup_.meet(finished, next_step);
