@@ -105,9 +105,9 @@ enum class Kind : std::uint8_t {
   // a step that counts the requests of the reducer, of the program for its gradients, and of the
   // training loop itself, which makes its own once more, so that such a fault has no effect.
   kMemoryRefused,
-  // sim: at the site-th place of the step at which code of the user runs, or a collective of the
-  // rank begins or has begun, the user of `rank` ends its groups or its reducers (F5); abort_call()
-  // says by which call. In a reset only the collectives count.
+  // sim and gloo, in a reset sim alone: at the site-th place of the step at which code of the user
+  // runs, or a collective of the rank begins or has begun, the user of `rank` ends its groups or
+  // its reducers (F5); abort_call() says by which call. In a reset only the collectives count.
   kUserAbort,
 };
 constexpr int kKinds = 41;

@@ -33,12 +33,11 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
   ProcessGroup& group = by_first_group ? *membership_.group : backward_group();
   work.observe(report_);
   if (Status status = group.start(collective, work); !status.ok()) {
-    // A group that has ended says which collective it refuses. One that is merely asked for the
-    // impossible, or has no memory for it, does not, and goes on.
-    if (status.failure().collective.empty())
-      status.failure().collective = name_of(collective.op);
-    else
-      has_ended_ = true;
+    // A group that has ended says which collective it refuses. One that refuses invalid arguments
+    // does not, and stays usable, as does one that has no memory for the collective.
+    const bool is_named = !status.failure().collective.empty();
+    if (!is_named) status.failure().collective = name_of(collective.op);
+    if (is_named && status.code() != Code::kOutOfMemory) has_ended_ = true;
     return status;
   }
   TraceEntry entry;

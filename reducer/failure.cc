@@ -95,7 +95,10 @@ void Reducer::put_reported_first(Failure& failure) {
 // If memory runs out, the group is closed and the reducer poisoned all the same.
 Status Reducer::fail(Failure failure) {
   // The first cause stays (F2), also if this function itself ran out of memory.
-  if (failures_.is_poisoned()) return failures_.copy_of_poison();
+  if (failures_.is_poisoned()) {
+    leave_backward();  // A user may have aborted the reducer inside of it.
+    return failures_.copy_of_poison();
+  }
   end_group(std::move(failure), position());
   close_pass(false);
   return failures_.copy_of_poison();

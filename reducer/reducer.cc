@@ -193,15 +193,17 @@ Status Reducer::lay_out_pinned() {
 Status Reducer::start_over() {
   close_pass(false);
   passes_.start_over();
+  // These come first, as the layout may be refused memory, and nothing of the old group may be told
+  // of the new one.
+  collectives_.forget_passes();
+  failures_.start_over();
   if (order_.is_rebuilt()) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   order_.start_over(replicas_.size());
   state_.start_over();
   idle_core().forget_passes();
   join_.end();
   hooks_.start_over();
-  collectives_.forget_passes();
   clock_.forget_last();
-  failures_.start_over();
   return {};
 }
 
@@ -424,14 +426,16 @@ void Reducer::start_pass() {
 }
 
 void Reducer::close_pass(bool complete) {
-  if (!complete) {
-    // A pass that failed may do so inside of a backward. Hooks that run from here on are those of a
-    // local one.
-    platform::MutexLock lock(mutex_);
-    shared_.running_task = nullptr;
-  }
+  if (!complete) leave_backward();
   buckets_.restore_stale_grads();
   passes_.close(complete);
+}
+
+// A pass that failed may do so inside of a backward. Hooks that run from here on are those of a
+// local one.
+void Reducer::leave_backward() {
+  platform::MutexLock lock(mutex_);
+  shared_.running_task = nullptr;
 }
 
 }  // namespace LOCKSTEP_NS

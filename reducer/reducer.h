@@ -155,6 +155,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   void start_pass() LOCKSTEP_REQUIRES(mutex_);
   void end_pass();
   void close_pass(bool complete) LOCKSTEP_EXCLUDES(mutex_);
+  void leave_backward() LOCKSTEP_EXCLUDES(mutex_);
   Result<UnevenInputs::Event> exchange_join_state(UnevenInputs::Event event);
   void leave_join();
   Status shadow(UnevenInputs::Event event);

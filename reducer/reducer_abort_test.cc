@@ -66,6 +66,25 @@ TEST(UserAbort, F5P12OfTheGroupBeforeTheFirstLaunchPoisonsAndIsNamedByAll) {
   }
 }
 
+// As a model does that is run again in a checkpoint, and gives up there.
+TEST(UserAbort, F5OfTheReducerInsideItsBackwardEndsThatAndTheReducerCanGo) {
+  AbortingRanks ranks;
+  on_ranks(kAbortingRanks, [&](int r) {
+    TestRank rank;
+    ASSERT_TRUE(ranks.create(r, rank).ok());
+    const Ref<Node> node = rank.node({{rank.parameters[0], 0}, {rank.parameters[1], 0}},
+                                     [&](auto in, auto out, const auto&) {
+                                       if (r == kAborter)
+                                         rank.parallel->abort(Status(Code::kAborted, kGivenUp));
+                                       for (Tensor& each : out) each = in[0];
+                                       return Status();
+                                     });
+    expect_named(rank.backward(rank.forward({{node, 0}}), 1), r, Code::kAborted);
+    EXPECT_FALSE(rank.parallel->poisoned().ok());
+    rank.parallel.reset();  // a check ends the process if it takes the backward for a running one
+  });
+}
+
 TEST(UserAbort, F5OfTheReducerBetweenForwardAndBackwardIsWhatTheBackwardRaises) {
   for (const Code code : kAbortCodes) {
     AbortingRanks ranks;

@@ -1,6 +1,7 @@
 #include "reference/outcome.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "reference/model/engine.h"
 
@@ -41,8 +42,10 @@ std::int64_t pass_of_error(const ModelledRun& run, const Expectation& share, std
   std::uint32_t step = at;
   if (expected.error == Error::kSecondBackward &&
       backward_of(variants[rank % variants.size()], expected.error_call).held_synced)
-    do --step;
-    while (!share.steps[step].is_reduced);
+    do {
+      assert(step > 0);
+      --step;
+    } while (!share.steps[step].is_reduced);
   return pass_number(share, step, begin_of_group(run, step));
 }
 

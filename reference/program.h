@@ -260,8 +260,8 @@ struct Backward {
   // later one starts.
   bool drops = false;
   // The call starts from outputs that the rank holds from the step before (hold_outputs): `roots`
-  // are indices, modulo, into the list that held_outputs() gives (model/engine.h). Such a call is
-  // local.
+  // are indices, modulo, into the list that held_outputs() gives (model/engine.h). Without
+  // `held_synced` the call is local.
   bool held = false;
   // With `held`, in synced steps alone, and not with early termination: the call starts from held
   // outputs of synced forwards. Their pass is complete, so the call is refused (P7).

@@ -40,7 +40,8 @@ constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
                                       .without(Kind::kPayloadTruncate)
                                       .without(Kind::kPayloadSwap)
                                       .without(Kind::kPayloadStale)
-                                      .without(Kind::kPayloadShift);
+                                      .without(Kind::kPayloadShift)
+                                      .without(Kind::kUserAbort);
 constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are expensive
 constexpr std::uint32_t kGlooFaultPercent = 25;
 // Of the cases that can have one. Each costs a further reset, so that more would cost cases a

@@ -362,7 +362,8 @@ TEST(Generate, TheGlooLaneHasOnlyFaultsOfProcesses) {
   EXPECT_EQ(seen, (std::set<Kind>{Kind::kOperationDelay, Kind::kOperationStall, Kind::kRankExit,
                                   Kind::kRankPause, Kind::kNodeThrows, Kind::kSlowThread,
                                   Kind::kHookFails, Kind::kPayloadFlip, Kind::kPayloadTruncate,
-                                  Kind::kPayloadSwap, Kind::kPayloadStale, Kind::kPayloadShift}));
+                                  Kind::kPayloadSwap, Kind::kPayloadStale, Kind::kPayloadShift,
+                                  Kind::kUserAbort}));
   EXPECT_LE(with_timeout, 5000u / 20);
 }
 

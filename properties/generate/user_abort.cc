@@ -42,6 +42,7 @@ void move_to_reset(Random& random, std::uint32_t step, Fault& fault) {
   fault.site = random.below(8);
 }
 
+// kMisfits stands for Lockstep's own reducer, the only subject whose reducer a user can abort.
 bool is_able(const GenerateOptions& options, const Case& value) {
   using Lane = GenerateOptions::Lane;
   return (options.lane == Lane::kSim || options.lane == Lane::kGloo) &&

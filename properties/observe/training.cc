@@ -121,7 +121,7 @@ class Training {
     }
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
     stop_recording();
-    user_.join();
+    user_.take_groups({});  // so that the reducer is the last owner of its groups
     observation_.exited = environment_.exited();
     environment_.watch({});
     environment_.set_user_place({});
@@ -517,7 +517,7 @@ class Training {
     watch_.enter(faults::ReducerState::kIdle);
     for (const Ref<Parameter>& parameter : parameters_) parameter->undefine_grad();
     record_hooks();
-    let_go_of_held();
+    for (std::vector<Edge>& roots : held_roots_) roots.clear();
     observation_.ending.clear();
     return observation_.recovery.ok();
   }
@@ -864,8 +864,9 @@ class Training {
   // Guards observation_.wrong_padding. It is not the platform's mutex, for the same reason as
   // PassRecorder::plain_mutex_.
   std::mutex padding_mutex_;
-  // The rank holds these outputs of the step before, which may outlive the subject. A backward may
-  // still start from those in held_roots_ (Backward::held).
+  // The rank holds these outputs of the step before, which may outlive the subject and a recovery.
+  // A backward may still start from those in held_roots_ (Backward::held), but not after a
+  // recovery.
   Outputs held_;
   std::array<std::vector<Edge>, 2> held_roots_;  // under no_sync, and synced
   std::unique_ptr<TrainingSubject> subject_;

@@ -45,8 +45,8 @@ void UserAbort::visit(TrainingSubject* subject) {
     // Where the ranks agree, the end of the first group has to reach the other ones.
     if (fault->in_reset && !groups.empty()) groups.resize(1);
     ends_all_ = groups.size() == groups_.size();
-    has_thread = thread_.joinable();
-    if (call != faults::AbortCall::kGroupsByThread) has_aborted_ = ends_all_;
+    if (call != faults::AbortCall::kGroupsByThread) has_aborted_ = has_aborted_ || ends_all_;
+    if (call == faults::AbortCall::kGroupsByThread) has_thread = std::exchange(has_thread_, true);
     has_aborted_reducers_ = has_aborted_reducers_ || is_of_reducers;
   }
   if (is_of_reducers) return subject->abort(cause);
@@ -65,6 +65,7 @@ void UserAbort::join() {
   {
     const std::lock_guard lock(mutex_);
     thread = std::move(thread_);
+    has_thread_ = false;
   }
   if (!thread.joinable()) return;
   thread.join();

@@ -46,6 +46,7 @@ class UserAbort {
   bool has_aborted_ = false;
   bool ends_all_ = false;  // the last abort, whether it has ended or not
   bool has_aborted_reducers_ = false;
+  bool has_thread_ = false;  // one is made, or about to be
   platform::Thread thread_;
 };
 

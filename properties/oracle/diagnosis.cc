@@ -104,11 +104,13 @@ class DiagnosisOracle {
   }
 
   // Whether a reducer's collectives complete in the order in which they were started, so that none
-  // completes after one that failed. Over NCCL, and through host memory, they do. Gloo's group runs
-  // several at once, and a later one may be complete when an earlier one fails.
+  // completes after one that failed. With kNccl and kStaged, and in the group of the simulator,
+  // they do. Gloo's group (kHost) runs several at once, and a later one may be complete when an
+  // earlier one fails.
   bool completes_in_order() const {
-    return program_.options.transport != reference::Transport::kHost &&
-           !program_.options.own_group && reference::reducer_count(program_) == 1;
+    const bool is_in_order =
+        program_.options.transport != reference::Transport::kHost || observation_.closes_silently;
+    return is_in_order && !program_.options.own_group && reference::reducer_count(program_) == 1;
   }
 
   // Compares one rank's record of its collectives with the rank's own trace of the successful

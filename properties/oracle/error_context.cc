@@ -58,9 +58,9 @@ bool ErrorContext::is_one_abort() const {
          has_one_reducer() && broken_stores_.empty();
 }
 
-bool ErrorContext::may_have_aborted() const {
+bool ErrorContext::may_have_aborted(std::uint32_t step) const {
   return std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
-    return fault.kind == faults::Kind::kUserAbort && fault.rank == rank_;
+    return fault.kind == faults::Kind::kUserAbort && fault.rank == rank_ && fault.step <= step;
   });
 }
 

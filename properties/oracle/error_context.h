@@ -69,8 +69,8 @@ class ErrorContext {
   bool is_one_hook() const;
   // Whether nothing fails but that a user of one rank aborts, and every report of it arrives.
   bool is_one_abort() const;
-  // Whether the user of this rank may have aborted.
-  bool may_have_aborted() const;
+  // Whether the user of this rank may have aborted by the end of the step; without a step, ever.
+  bool may_have_aborted(std::uint32_t step = ~std::uint32_t{0}) const;
   // Whether the store of this rank itself may have failed.
   bool has_no_store() const;
   // Whether the only fatal faults are payload faults.

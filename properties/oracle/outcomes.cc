@@ -136,7 +136,7 @@ void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
   if (options.mode != reference::Mode::kStatic) add(Code::kRequiresGrad);
   if (options.hook != reference::Hook::kElsewhere) add(Code::kUserFailure);
   it.allow(Must::kWait, {.codes = ~in_backward});
-  if (c_.may_have_aborted()) it.allow(Must::kWait, {});
+  if (c_.may_have_aborted(step)) it.allow(Must::kWait, {});
   it.allow(Must::kWait, {.without = kIsOwn});
   it.allow(Must::kWait, {.without = kHadLaunched});
   // What was started belongs to the pass before.
@@ -148,8 +148,8 @@ void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
 // After all other errors it refuses work (P12).
 void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
   // A reducer whose user has aborted it, or its groups, has no group that works.
-  if (c_.may_have_aborted()) it.allow(Must::kState, {.with = kRefusesWork});
-  if (c_.may_have_aborted() && c_.is_one_abort()) return;
+  if (c_.may_have_aborted(step)) it.allow(Must::kState, {.with = kRefusesWork});
+  if (c_.may_have_aborted(step) && c_.is_one_abort()) return;
   constexpr Among kRefused = Among::of({Code::kSecondBackward});
   constexpr Among kMemory = Among::of({Code::kOutOfMemory});
   constexpr Among kOwn = kOwnErrors & ~kRefused & ~kUneven & ~kMemory;

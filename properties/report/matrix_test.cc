@@ -123,7 +123,7 @@ TEST(Matrix, ThePageMarksWhatIsNewAndShadesWhatIsKnown) {
   matrix.cases[2].results[1] = failed(CellKind::kHang, Standing::kKnown);
   const Result<std::string> page = to_page(matrix);
   if (!page) GTEST_SKIP() << page.error().failure().detail;
-  EXPECT_THAT(*page, HasSubstr("<td class=\" bad\">1\u00a0hang\u00a0+\u00a02\u00a0of\u00a03 (2"));
+  EXPECT_THAT(*page, HasSubstr("<td class=\" bad\">1\u00a0hang +\u00a02\u00a0of\u00a03 (2"));
   EXPECT_THAT(*page, HasSubstr("<td class=\" shaded\">hang (known)</td>"));
   EXPECT_THAT(*page, HasSubstr("lockstep replay zero.json --lane gloo"));
 }
