@@ -33,8 +33,9 @@ std::size_t first_without_inputs(const ModelledRun& run, std::size_t peer, std::
   return rank;
 }
 
-// The pass that the error of a rank in step `at` is about: that of the step, or the one before if
-// its backward started from outputs that it held (Backward::held_synced).
+// The pass that the error of a rank in step `at` is about: that of the step, or the last one before
+// in which the rank trained if its backward started from outputs that it held
+// (Backward::held_synced).
 std::int64_t pass_of_error(const ModelledRun& run, const Expectation& share, std::size_t rank,
                            std::uint32_t at) {
   const std::vector<RankPass>& variants = run.program.steps[at].variants;
@@ -45,7 +46,8 @@ std::int64_t pass_of_error(const ModelledRun& run, const Expectation& share, std
     do {
       assert(step > 0);
       --step;
-    } while (!share.steps[step].is_reduced);
+    } while (!share.steps[step].is_reduced ||
+             !has_input(run.program, static_cast<std::uint32_t>(rank), step));
   return pass_number(share, step, begin_of_group(run, step));
 }
 
