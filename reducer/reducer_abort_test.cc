@@ -43,19 +43,24 @@ struct AbortingRanks {
   }
 };
 
+// A node over both parameters, in which the user of the aborting rank gives up by `abort`.
+Ref<Node> node_that_aborts(TestRank& rank, bool is_aborter, std::function<void()> abort) {
+  return rank.node({{rank.parameters[0], 0}, {rank.parameters[1], 0}},
+                   [is_aborter, abort = std::move(abort)](auto in, auto out, const auto&) {
+                     if (is_aborter) abort();
+                     for (Tensor& each : out) each = in[0];
+                     return Status();
+                   });
+}
+
 TEST(UserAbort, F5P12OfTheGroupBeforeTheFirstLaunchPoisonsAndIsNamedByAll) {
   for (const Code code : kAbortCodes) {
     AbortingRanks ranks;
     on_ranks(kAbortingRanks, [&](int r) {
       TestRank rank;
       ASSERT_TRUE(ranks.create(r, rank).ok());
-      const Ref<Node> node = rank.node({{rank.parameters[0], 0}, {rank.parameters[1], 0}},
-                                       [&](auto in, auto out, const auto&) {
-                                         if (r == kAborter)
-                                           ranks.group(r).abort(Status(code, kGivenUp));
-                                         for (Tensor& each : out) each = in[0];
-                                         return Status();
-                                       });
+      const Ref<Node> node = node_that_aborts(
+          rank, r == kAborter, [&] { ranks.group(r).abort(Status(code, kGivenUp)); });
       const Status status = rank.backward(rank.forward({{node, 0}}), 1);
       expect_named(status, r, code);
       EXPECT_FALSE(rank.parallel->poisoned().ok());
@@ -72,13 +77,8 @@ TEST(UserAbort, F5OfTheReducerInsideItsBackwardEndsThatAndTheReducerCanGo) {
   on_ranks(kAbortingRanks, [&](int r) {
     TestRank rank;
     ASSERT_TRUE(ranks.create(r, rank).ok());
-    const Ref<Node> node = rank.node({{rank.parameters[0], 0}, {rank.parameters[1], 0}},
-                                     [&](auto in, auto out, const auto&) {
-                                       if (r == kAborter)
-                                         rank.parallel->abort(Status(Code::kAborted, kGivenUp));
-                                       for (Tensor& each : out) each = in[0];
-                                       return Status();
-                                     });
+    const Ref<Node> node = node_that_aborts(
+        rank, r == kAborter, [&] { rank.parallel->abort(Status(Code::kAborted, kGivenUp)); });
     expect_named(rank.backward(rank.forward({{node, 0}}), 1), r, Code::kAborted);
     EXPECT_FALSE(rank.parallel->poisoned().ok());
     rank.parallel.reset();  // a check ends the process if it takes the backward for a running one

@@ -502,6 +502,31 @@ TEST(ReducerRefusals, B4MemoryThatOneRankLacksForAPinnedLayoutIsToldToAll) {
   });
 }
 
+// The first layout is refused memory, and the agreement ends, as a user has aborted the new group.
+TEST(ReducerRefusals, F4F6AResetThatCannotLayOutBucketsTellsNothingOfTheOldGroup) {
+  const auto memberships = local_memberships(2);
+  const auto later = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    ScarceHost device;
+    TestRank rank;
+    for (const char* name : {"a", "b"})
+      rank.parameters.push_back(make_ref<Parameter>(
+          name, device, DType::kFloat32, Shape::row_major({2}), true, rank.engine.next_sequence()));
+    ReducerOptions options = quick_options(false);
+    options.rebuild_buckets = true;
+    ASSERT_TRUE(rank.create(memberships[i], options).ok());
+    for (int pass = 0; pass < 2; ++pass)
+      ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+    ASSERT_FALSE(rank.parallel->flight_record().collectives.empty());
+    device.is_empty = true;
+    later[i].group->abort(Status(Code::kUserFailure, "the user has given up"));
+    EXPECT_FALSE(rank.parallel->reset(later[i]).ok());
+    EXPECT_TRUE(rank.parallel->flight_record().collectives.empty());
+    device.is_empty = false;
+  });
+}
+
 // A reset restores the first layout, for which one rank has no memory.
 TEST(ReducerRefusals, B4MemoryThatOneRankLacksAtAResetIsToldToAll) {
   const auto memberships = local_memberships(2);

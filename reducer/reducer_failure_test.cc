@@ -130,6 +130,19 @@ TEST_F(ReducerFailure, P12AGroupThatRefusesToStartPoisonsEvenIfNothingWasLaunche
   EXPECT_TRUE(group_->aborted);
 }
 
+// As a group does that goes through host memory, and gets none.
+TEST_F(ReducerFailure, P12MemoryThatAGroupRefusesForACollectiveThatItNamesLeavesTheReducerUsable) {
+  create(false);
+  Failure refused;
+  refused.code = Code::kOutOfMemory;
+  refused.collective = "all_reduce";
+  refused.sequence = 0;
+  group_->failure = refused;
+  EXPECT_EQ(rank_.backward(rank_.forward_of({p_, q_}), 1).code(), Code::kOutOfMemory);
+  EXPECT_TRUE(parallel().poisoned().ok());
+  EXPECT_FALSE(group_->aborted);
+}
+
 TEST_F(ReducerFailure, F2AFailureOfACollectiveHasEveryField) {
   for (const bool at_start : {false, true}) {
     create(false, {1u << 20});  // p and q are in one bucket.

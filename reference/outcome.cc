@@ -38,11 +38,12 @@ std::size_t first_without_inputs(const ModelledRun& run, std::size_t peer, std::
 // (Backward::held_synced).
 std::int64_t pass_of_error(const ModelledRun& run, const Expectation& share, std::size_t rank,
                            std::uint32_t at) {
-  const std::vector<RankPass>& variants = run.program.steps[at].variants;
   const ExpectedRankStep& expected = share.steps[at].ranks[rank];
   std::uint32_t step = at;
   if (expected.error == Error::kSecondBackward &&
-      backward_of(variants[rank % variants.size()], expected.error_call).held_synced)
+      backward_of(pass_of(run.program.steps[at], static_cast<std::uint32_t>(rank)),
+                  expected.error_call)
+          .held_synced)
     do {
       assert(step > 0);
       --step;

@@ -18,15 +18,6 @@ constexpr std::uint32_t kNcclPercent = 20;
 constexpr std::uint32_t kMostDelays = 6;
 constexpr std::uint32_t kLeastUs = 20;
 
-std::uint32_t draw_synced_step(Random& random, const reference::Program& program) {
-  const auto count = static_cast<std::uint32_t>(program.steps.size());
-  const std::uint32_t start = random.below(count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    if (program.steps[(start + i) % count].kind == reference::PassKind::kSynced)
-      return (start + i) % count;
-  return start;
-}
-
 }  // namespace
 
 void draw_delays_in_turn(Random random, const GenerateOptions& options, Case& value) {

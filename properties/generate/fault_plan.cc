@@ -697,6 +697,15 @@ void take_change(bool may_fail, reference::Program changed, reference::Program& 
   if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
 }
 
+std::uint32_t draw_synced_step(Random& random, const reference::Program& program) {
+  const auto count = static_cast<std::uint32_t>(program.steps.size());
+  const std::uint32_t start = random.below(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (program.steps[(start + i) % count].kind == reference::PassKind::kSynced)
+      return (start + i) % count;
+  return start;
+}
+
 std::uint32_t bucket_count(const reference::Program& program) {
   struct Group {
     reference::DType dtype = reference::DType::kFloat32;

@@ -56,4 +56,7 @@ void take_change(bool may_fail, reference::Program changed, reference::Program& 
 // Returns the number of buckets of the program's parameters (B1).
 std::uint32_t bucket_count(const reference::Program& program);
 
+// Draws one of the synced steps; if there is none, any step. The program has a step.
+std::uint32_t draw_synced_step(Random& random, const reference::Program& program);
+
 }  // namespace lockstep::properties

@@ -25,15 +25,6 @@ void draw_options(Random& random, Capabilities can, reference::Options& options)
   if (backward != HookBackward::kAll || !options.rebuild) options.hook_backward = backward;
 }
 
-std::uint32_t draw_synced_step(Random& random, const reference::Program& program) {
-  const auto count = static_cast<std::uint32_t>(program.steps.size());
-  const std::uint32_t start = random.below(count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    if (program.steps[(start + i) % count].kind == reference::PassKind::kSynced)
-      return (start + i) % count;
-  return start;
-}
-
 // Most of these cases get no other fault, so that the model knows the expected result.
 void draw_failure(Random& random, Case& value) {
   if (random.percent(75)) {

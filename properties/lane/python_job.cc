@@ -78,8 +78,9 @@ class StepWriter {
     return {index, nodes[index].kind == Node::Kind::kSplit ? slot % 2 : 0};
   }
 
-  // What the rank calls, in order: {name, place (Call::place), ...}. Outputs are counted over all
-  // kept forwards. A wrapper has no sync_gradients() and no check_complete().
+  // Returns what the rank calls, in order. Each call is a list: its name, Call::place, and what the
+  // call needs. Outputs are counted over all kept forwards. A wrapper has no sync_gradients() and
+  // no check_complete().
   Json calls(const reference::RankPass& pass) const {
     Json calls = Json::array();
     for (const Call& call : calls_of(program_.options, step_.kind, pass)) {
@@ -114,8 +115,8 @@ class StepWriter {
     return calls;
   }
 
-  // What a call starts from are kept outputs of the step, or those that the rank holds of an
-  // earlier one.
+  // A call starts from kept outputs of the step, or from those that the rank holds of an earlier
+  // one.
   Json backward(const reference::RankPass& pass, const Call& call) const {
     const reference::Backward& backward = reference::backward_of(pass, call.number);
     if (!backward.held) return {"backward", call.place, reference::roots_of(pass, call.number)};

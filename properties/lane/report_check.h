@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "properties/case/hook_error.h"
 #include "reducer/comm/forwarding_group.h"
 
 namespace lockstep {
@@ -67,7 +68,7 @@ class ReportingGroup final : public ForwardingGroup {
   }
   void abort(const Status& cause) override {
     // A user who gives up may do so before the rank has reported anything, and names nothing.
-    const bool is_of_user = cause.failure().reported_by == kNone;
+    const bool is_of_user = cause.failure().detail == properties::kAbortText;
     const std::string flaw = is_of_user ? std::string() : check_->flaw(cause, rank());
     if (wrong_.empty()) wrong_ = flaw;
     ForwardingGroup::abort(cause);

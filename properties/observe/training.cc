@@ -309,10 +309,14 @@ class Training {
     }
   }
 
-  // Whether no other rank needs this rank any more (F5). Reducers that share a group may still end
-  // in a mismatch of other ranks (F7), and then all recover.
+  // Reducers that share a group may end in a mismatch on some ranks (F7), and then all recover.
+  bool may_mismatch() const {
+    return reference::reducer_count(program_) > 1 && !program_.options.group_each;
+  }
+
+  // Whether no other rank needs this rank any more (F5).
   bool leaves_at_once() const {
-    if (reference::reducer_count(program_) > 1 && !program_.options.group_each) return false;
+    if (may_mismatch()) return false;
     const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
     return !may_fail && !joins() && environment_.leaves_at_once();
   }
@@ -340,7 +344,8 @@ class Training {
   void try_join_that_differs() {
     const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
     const bool tries = (program_.key >> 11) % kDiffers == 1 && !may_fail;
-    if (!tries || environment_.leaves_at_once() || !environment_.is_undisturbed()) return;
+    if (!tries || may_mismatch()) return;
+    if (environment_.leaves_at_once() || !environment_.is_undisturbed()) return;
     environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
     std::string& wrong = observation_.wrong_answer;
     const std::string flaw = subject_->wrong_join(program_.key >> 14);
@@ -523,7 +528,7 @@ class Training {
   }
 
   void run_step(const reference::Step& step, ObservedStep& observed) {
-    const reference::RankPass& pass = step.variants[environment_.rank() % step.variants.size()];
+    const reference::RankPass& pass = reference::pass_of(step, environment_.rank());
     recorder_.begin(environment_.wants_times());
     seen_times_ = {};
     if (step.kind == PassKind::kNoGrad && pass.skip) {

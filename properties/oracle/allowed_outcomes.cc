@@ -44,6 +44,7 @@ std::uint32_t facts_of(const Failure& failure) {
   note(kHasTextOfHook, failure.detail.find(kHookErrorText) != std::string::npos);
   note(kSaysWhatItSaw, says_what_it_saw(failure));
   note(kIsCertain, failure.definite);
+  note(kHasTextOfAbort, failure.detail.find(kAbortText) != std::string::npos);
   return facts;
 }
 
@@ -118,7 +119,7 @@ std::string numbered(const char* what, std::int64_t number) {
 }
 
 std::string words_of_facts(const ErrorPattern& pattern) {
-  constexpr std::array<std::pair<Fact, std::pair<const char*, const char*>>, 12> kWords = {{
+  constexpr std::array<std::pair<Fact, std::pair<const char*, const char*>>, 13> kWords = {{
       {kIsOwn, {"reported by its cause", "reported by another rank than its cause"}},
       {kHadLaunched, {"after a collective was started", "before any collective"}},
       {kRefusesWork, {"the reducer then refuses work", "the reducer then stays usable"}},
@@ -131,6 +132,7 @@ std::string words_of_facts(const ErrorPattern& pattern) {
       {kHasTextOfHook, {"with the text of the hook", "without the text of the hook"}},
       {kSaysWhatItSaw, {"saying what this rank saw", "not saying what this rank saw"}},
       {kIsCertain, {"saying that the cause is certain", "leaving the cause in doubt"}},
+      {kHasTextOfAbort, {"with the text of the user", "without the text of the user"}},
   }};
   std::vector<std::string> words;
   for (const auto& [fact, both] : kWords) {

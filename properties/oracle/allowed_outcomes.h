@@ -108,6 +108,7 @@ enum Fact : std::uint32_t {
   kHasTextOfHook = 1u << 9,    // it keeps the text of the communication hook that failed
   kSaysWhatItSaw = 1u << 10,   // it says what the rank that reports it saw itself
   kIsCertain = 1u << 11,       // it says that its cause is certain
+  kHasTextOfAbort = 1u << 12,  // it keeps the text of the user who has given up
 };
 
 // A call that raised an error.

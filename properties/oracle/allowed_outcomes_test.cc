@@ -350,6 +350,9 @@ TEST_F(OutcomesTest, F5TheAbortOfAUserIsItsRanksForCertainAndPoisons) {
     failure.definite = false;
     EXPECT_EQ(membership(rank, failure).unmet, Must::kAbort) << rank;
     failure = seen;
+    failure.detail = "the group was aborted";
+    EXPECT_EQ(membership(rank, failure).unmet, Must::kAbort) << rank;
+    failure = seen;
     failure.code = Code::kTransport;
     EXPECT_EQ(membership(rank, failure).unmet, Must::kAbort) << rank;
     failure = seen;

@@ -58,10 +58,7 @@ class DiagnosisOracle {
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
     if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
-    const bool is_aborted = std::any_of(
-        fatal_.begin(), fatal_.end(),
-        [](const faults::Fault& fault) { return fault.kind == faults::Kind::kUserAbort; });
-    if (is_well() && !is_aborted && !diagnosis_.clean())
+    if (is_well() && !is_aborted() && !diagnosis_.clean())
       return wrong("nothing failed, and the diagnosis does not say so");
     return judge_suspects();
   }
@@ -103,10 +100,10 @@ class DiagnosisOracle {
     return reference::pass_number(share_, step, first_step(step));
   }
 
-  // Whether a reducer's collectives complete in the order in which they were started, so that none
-  // completes after one that failed. With kNccl and kStaged, and in the group of the simulator,
-  // they do. Gloo's group (kHost) runs several at once, and a later one may be complete when an
-  // earlier one fails.
+  // Returns whether a reducer's collectives complete in the order in which they were started, so
+  // that none completes after one that failed. With kNccl and kStaged, and in the group of the
+  // simulator, they do. Gloo's group (kHost) runs several at once, and a later one may be complete
+  // when an earlier one fails.
   bool completes_in_order() const {
     const bool is_in_order =
         program_.options.transport != reference::Transport::kHost || observation_.closes_silently;
@@ -335,10 +332,23 @@ class DiagnosisOracle {
                        raised.reducer_id);
   }
 
+  bool is_of_generation(const faults::Fault& fault) const {
+    return begin_ <= fault.step && fault.step < end_;
+  }
+
   bool has_aborted_reducers(std::size_t rank) const {
     return std::any_of(fatal_.begin(), fatal_.end(), [&](const faults::Fault& fault) {
-      return fault.kind == faults::Kind::kUserAbort && fault.rank == rank &&
-             faults::abort_call(fault) == faults::AbortCall::kReducers;
+      return aborts_reducers(fault, rank) && is_of_generation(fault);
+    });
+  }
+
+  // Returns whether the user of a rank of the group may have aborted. Where the rank needs nobody
+  // any more, no step fails.
+  bool is_aborted() const {
+    return std::any_of(fatal_.begin(), fatal_.end(), [&](const faults::Fault& fault) {
+      const bool is_member =
+          std::find(members_.begin(), members_.end(), fault.rank) != members_.end();
+      return fault.kind == faults::Kind::kUserAbort && is_member && is_of_generation(fault);
     });
   }
 

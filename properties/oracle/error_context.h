@@ -67,9 +67,10 @@ class ErrorContext {
   bool program_fails() const;
   // Whether the only fatal fault is a communication hook that fails with a code of its own.
   bool is_one_hook() const;
-  // Whether nothing fails but that a user of one rank aborts, and every report of it arrives.
+  // Whether the only failure is that a user of one rank aborts, and every report of it arrives.
   bool is_one_abort() const;
-  // Whether the user of this rank may have aborted by the end of the step; without a step, ever.
+  // Whether the user of this rank may have aborted by the end of the step, or, if no step is given,
+  // at any time.
   bool may_have_aborted(std::uint32_t step = ~std::uint32_t{0}) const;
   // Whether the store of this rank itself may have failed.
   bool has_no_store() const;

@@ -134,7 +134,8 @@ void FaultErrors::require_code(bool is_local, Requirements& it) const {
   for (const faults::Fault& fault : fatal) {
     if (fault.kind != faults::Kind::kUserAbort) continue;
     it.allow(Must::kCode, {.codes = Among::of({user_abort_error(fault)})});
-    if (refuses_calls(fault)) it.allow(Must::kCode, {.codes = Among::of({Code::kPoisoned})});
+    if (aborts_reducers(fault, c_.rank_))
+      it.allow(Must::kCode, {.codes = Among::of({Code::kPoisoned})});
   }
   const auto refuses_memory = [](const faults::Fault& fault) {
     return fault.kind == faults::Kind::kNodeMemory || fault.kind == faults::Kind::kMemoryRefused;
@@ -252,26 +253,20 @@ void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
   it.allow(Must::kHook, {.codes = Among::of({Code::kUserFailure}), .with = kHasTextOfHook});
 }
 
-// Returns whether the rank that is judged may have been refused a call because its own user had
-// aborted its reducers.
-bool FaultErrors::refuses_calls(const faults::Fault& fault) const {
-  return fault.kind == faults::Kind::kUserAbort && fault.rank == c_.rank_ &&
-         faults::abort_call(fault) == faults::AbortCall::kReducers;
-}
-
-// A user who aborts is a certain cause: on the own rank, and on each peer that the report of that
-// rank reaches (F5). A rank that uses its group no more writes none; its peers have lost it.
+// A user who aborts is a certain cause, and what the user said is told: on the own rank, and on
+// each peer that the report of that rank reaches (F5). A rank that uses its group no more writes
+// none; its peers have lost it.
 void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
   if (!c_.is_one_abort()) return;
   const faults::Fault& fault = c_.fatal_[0];
   const Among rank = Among::of({c_.group_rank(step, fault.rank)});
   const Among code = Among::of({user_abort_error(fault)});
   const bool is_own = fault.rank == c_.rank_;
+  constexpr std::uint32_t kTold = kIsCertain | kHasTextOfAbort;
   const std::uint32_t twice = is_own ? kSaysWhatItSaw : 0u;  // it saw nothing but its own user
-  it.allow(Must::kAbort, {.codes = code, .causes = rank, .with = kIsCertain, .without = twice});
-  if (refuses_calls(fault))
-    it.allow(Must::kAbort,
-             {.codes = Among::of({Code::kPoisoned}), .causes = rank, .with = kIsCertain});
+  it.allow(Must::kAbort, {.codes = code, .causes = rank, .with = kTold, .without = twice});
+  if (aborts_reducers(fault, c_.rank_))  // calls after it are refused
+    it.allow(Must::kAbort, {.codes = Among::of({Code::kPoisoned}), .causes = rank, .with = kTold});
   if (is_own) return;
   Among lost = kPeerLost;
   // The group of NCCL tells its peers that a rank has aborted, and leaves the rest to the report.

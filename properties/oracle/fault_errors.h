@@ -38,7 +38,6 @@ class FaultErrors {
   void require_throw_pass(Among culprits, Requirements& it) const;
   void require_sender(std::uint32_t step, Requirements& it) const;
   void require_hook(std::uint32_t step, Requirements& it) const;
-  bool refuses_calls(const faults::Fault& fault) const;
   void require_abort(std::uint32_t step, Requirements& it) const;
   void require_suspect(std::uint32_t step, Requirements& it) const;
   void require_one_of(std::uint32_t step, Among suspects, Requirements& it,

@@ -42,12 +42,20 @@ bool has_words_of_call(const Case& c, const Failure& failure) {
   return says(faults::kCallErrorText) && (!is_nccl || says(faults::kCallErrorResult));
 }
 
+bool aborts_reducers(const faults::Fault& fault, std::size_t rank) {
+  return fault.kind == faults::Kind::kUserAbort && fault.rank == rank &&
+         faults::abort_call(fault) == faults::AbortCall::kReducers;
+}
+
 bool has_aborted_reducers(const Case& c, const Observation& observation, std::size_t rank,
                           std::uint32_t step) {
   const std::vector<faults::Fault> faults = fatal_faults(c, observation);
   return std::any_of(faults.begin(), faults.end(), [&](const faults::Fault& fault) {
-    return fault.kind == faults::Kind::kUserAbort && fault.rank == rank && fault.step <= step &&
-           faults::abort_call(fault) == faults::AbortCall::kReducers;
+    const bool has_recovered = std::any_of(
+        observation.recoveries.begin(), observation.recoveries.end(), [&](const auto& recovery) {
+          return fault.step < recovery.before_step && recovery.before_step <= step;
+        });
+    return aborts_reducers(fault, rank) && fault.step <= step && !has_recovered;
   });
 }
 

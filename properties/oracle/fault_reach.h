@@ -24,7 +24,11 @@ std::vector<faults::Fault> broken_stores(const Case& c, const Observation& obser
 // the device said, or NCCL's last error and the name of its result.
 bool has_words_of_call(const Case& c, const Failure& failure);
 
-// Whether the user of the rank may have aborted its reducers in this step or before.
+// Returns whether the fault is that the user of this rank aborts its reducers, and not its groups.
+bool aborts_reducers(const faults::Fault& fault, std::size_t rank);
+
+// Returns whether the user of the rank may have aborted its reducers in this step or before, with
+// no recovery in between.
 bool has_aborted_reducers(const Case& c, const Observation& observation, std::size_t rank,
                           std::uint32_t step);
 

@@ -283,8 +283,11 @@ AllowedOutcomes Outcomes::of_failed_attempt(const FailedCall& attempt) const {
           {.open = Unspecified::kLastStepOfExited});
   // The user of a rank that is ahead may have aborted where the rank needs nobody any more.
   const auto aborts = [&](const faults::Fault& fault) {
-    return fault.kind == faults::Kind::kUserAbort && c_.is_peer(fault.rank, c_.rank_) &&
-           attempt.step <= fault.step;
+    if (fault.kind != faults::Kind::kUserAbort || !c_.is_peer(fault.rank, c_.rank_)) return false;
+    const auto& steps = c_.observation_.ranks[fault.rank].steps;
+    return std::any_of(steps.begin(), steps.end(), [&](const ObservedStep& step) {
+      return step.generation == attempt.generation && step.step == fault.step;
+    });
   };
   if (std::any_of(c_.fatal_.begin(), c_.fatal_.end(), aborts))
     allow(allowed.errors, "the user of a peer may have aborted", {});

@@ -86,10 +86,8 @@ class TextOracle {
     const auto& expected = expectation_.steps[step.step].ranks[rank];
     const bool is_second = expected.outcome == reference::Outcome::kOwnError &&
                            expected.error == reference::Error::kSecondBackward;
-    // Where a user has aborted, the pass may have been given up before.
-    const bool is_aborted = std::any_of(fatal_.begin(), fatal_.end(), [](const auto& fault) {
-      return fault.kind == faults::Kind::kUserAbort;
-    });
+    // A user who has aborted the reducers has given up the pass before.
+    const bool is_aborted = has_aborted_reducers(case_, observation_, rank, step.step);
     if (!is_second || is_aborted || says(step.status.failure().detail, "reduced already"))
       return "";
     return "does not say that the gradients were reduced already";

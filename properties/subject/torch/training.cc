@@ -213,7 +213,7 @@ class Training {
   };
 
   void run_step(const reference::Step& step, ObservedStep& observed) {
-    const reference::RankPass& pass = step.variants[job_.rank % step.variants.size()];
+    const reference::RankPass& pass = reference::pass_of(step, job_.rank);
     if (!pass.skip && step.kind == PassKind::kNoGrad) {
       zero_gradients(step.zero_grad);
       held_ = {};
@@ -287,9 +287,8 @@ class Training {
   // From outputs of the step before, if the rank holds any.
   void run_held_backward(const reference::RankPass& pass, std::uint32_t call) {
     if (held_.step == nullptr) return;
-    const auto& variants = held_.step->variants;
     const std::vector<std::uint32_t> numbers =
-        reference::held_roots(held_.step->kind, variants[job_.rank % variants.size()],
+        reference::held_roots(held_.step->kind, reference::pass_of(*held_.step, job_.rank),
                               reference::backward_of(pass, call));
     std::vector<at::Tensor> roots;
     for (const std::uint32_t number : numbers) roots.push_back(held_.outputs[number]);

@@ -14,11 +14,11 @@ namespace lockstep::properties::torch_model {
 // The quotient by n in the compute type, rounded to the dtype, where CONTRACT.md scales (G2).
 double divided(reference::DType dtype, double value, std::uint32_t n);
 
-// Whether buckets have memory during a backward alone, and whether a bucket's gradients are copied
-// together.
+// These return whether buckets have memory during a backward alone, and whether the gradients of a
+// bucket are copied together.
 bool is_lazy(const reference::Options& options, const Policies& policies);
 bool is_batched(const reference::Options& options, const Policies& policies);
-// Whether the gradient is divided by the number of ranks on its way into its bucket.
+// Returns whether the gradient is divided by the number of ranks on its way into its bucket.
 bool divides(const reference::Options& options, const Policies& policies, const Gradient& own);
 
 // Writes the quotients by n of `count` values to `out`, or their products with 1/n.

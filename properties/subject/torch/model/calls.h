@@ -53,7 +53,7 @@ struct StartedCall {
 
 // Returns what the rank's next backward call starts from.
 inline StartedCall start_call(const reference::Step& step, std::uint32_t number, const Rank& rank) {
-  const reference::RankPass& pass = step.variants[number % step.variants.size()];
+  const reference::RankPass& pass = reference::pass_of(step, number);
   const reference::Backward& call = reference::backward_of(pass, rank.next_call);
   StartedCall started;
   started.call = rank.next_call;
@@ -64,7 +64,7 @@ inline StartedCall start_call(const reference::Step& step, std::uint32_t number,
   started.is_left_out = true;
   if (rank.held_step == nullptr) return started;
   const reference::Step& before = *rank.held_step;
-  started.own = before.variants[number % before.variants.size()];
+  started.own = reference::pass_of(before, number);
   reference::Backward only;
   only.roots = reference::held_roots(before.kind, started.own, call);
   started.is_left_out = only.roots.empty();
@@ -78,7 +78,7 @@ inline StartedCall start_call(const reference::Step& step, std::uint32_t number,
 // Returns whether the rank's next backward call is the second one of a pass that is over (P7).
 inline bool is_second_backward(const reference::Step& step, std::uint32_t number,
                                const Rank& rank) {
-  const reference::RankPass& pass = step.variants[number % step.variants.size()];
+  const reference::RankPass& pass = reference::pass_of(step, number);
   if (rank.next_event > 0) return false;
   const bool is_late = reference::backward_of(pass, rank.next_call).held_synced &&
                        !start_call(step, number, rank).is_left_out;
@@ -89,7 +89,7 @@ inline bool is_second_backward(const reference::Step& step, std::uint32_t number
 
 // Notes at the end of a step what the rank holds from then on.
 inline void hold_outputs(const reference::Step& step, std::uint32_t number, Rank& rank) {
-  const reference::RankPass& pass = step.variants[number % step.variants.size()];
+  const reference::RankPass& pass = reference::pass_of(step, number);
   if (pass.skip) return;
   rank.held_step = pass.hold_outputs ? &step : nullptr;
   rank.held_whole_forwards = rank.whole_forwards;

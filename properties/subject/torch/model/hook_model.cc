@@ -272,7 +272,7 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
       if (is_sparse(parameter) && gradient(rank, parameter).loose) expected.is_modelled = false;
   if (step.kind != PassKind::kNoGrad) rebuild_if_due(expected);
   for (const std::uint32_t rank : survivors_) {
-    const RankPass& pass = step.variants[rank % step.variants.size()];
+    const RankPass& pass = pass_of(step, rank);
     if (step.kind == PassKind::kNoGrad && pass.skip) continue;
     if (!zeroes_late(pass)) zero(rank, step.zero_grad);
     if (step.kind != PassKind::kNoGrad && !policies_.stays_armed) disarm(pass, ranks_[rank]);
@@ -305,7 +305,7 @@ void HookModel::zero(std::uint32_t rank, ZeroGrad kind) {
 // Up to where the rank waits for others, to an error, or to the end of its calls.
 void HookModel::advance(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
-  const RankPass& pass = step.variants[number % step.variants.size()];
+  const RankPass& pass = pass_of(step, number);
   while (expected.error == Error::kNone && !is_stopped(rank)) {
     const NextCall next = next_call(pass, rank);
     rank.is_rebuilding = next == NextCall::kForward && is_rebuild_due(rank);
@@ -318,7 +318,7 @@ void HookModel::advance(const Step& step, std::uint32_t number, ExpectedRankStep
 
 void HookModel::run_forward(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
-  const RankPass& pass = step.variants[number % step.variants.size()];
+  const RankPass& pass = pass_of(step, number);
   const std::uint32_t f = rank.next_forward++;
   if (rank.is_unfinished) {
     expected.error = Error::kIncomplete;
@@ -339,7 +339,7 @@ void HookModel::run_forward(const Step& step, std::uint32_t number, ExpectedRank
 // The next call, up to the end of the call, or nested call, that completes the pass.
 void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
-  const RankPass& pass = step.variants[number % step.variants.size()];
+  const RankPass& pass = pass_of(step, number);
   const bool is_in_synced_step = step.kind == PassKind::kSynced;
   const bool is_synced = is_in_synced_step && is_synced_call(pass, rank.next_call);
   if (!policies_.later_backwards_are_local && is_second_backward(step, number, rank)) {
@@ -363,7 +363,7 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
 // The rank has no further call. It is an error if a pass that it ends by hand is not complete.
 void HookModel::end_calls(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   const Rank& rank = ranks_[number];
-  if (kept_outputs(step.variants[number % step.variants.size()]) == 0 || rank.is_complete) return;
+  if (kept_outputs(pass_of(step, number)) == 0 || rank.is_complete) return;
   const bool is_noticed = !policies_.reports_missing_later && rank.is_unfinished;
   if (!is_noticed && endings(step.kind) == 0) return;
   expected.error = Error::kIncomplete;
@@ -375,7 +375,7 @@ void HookModel::end_calls(const Step& step, std::uint32_t number, ExpectedRankSt
 // a nested call that completed the pass, or in a hook of the user's. False: it ends in an error.
 bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
-  const RankPass& pass = step.variants[number % step.variants.size()];
+  const RankPass& pass = pass_of(step, number);
   const StartedCall started = start_call(step, number, rank);
   if (started.is_left_out) return ++rank.next_call > 0;
   const std::vector<Event>& events =

@@ -54,8 +54,8 @@ struct Rank {
   bool has_ended_first = false;
   std::uint32_t whole_forwards = 0;  // bits: of this step, those whose outputs share one function
   std::vector<std::uint32_t> hooks, left;
-  // What the rank holds of the step before (Backward::held): which step that was, null if it holds
-  // nothing, and `whole_forwards` there.
+  // The step before whose outputs the rank holds (Backward::held), or null if it holds none, and
+  // `whole_forwards` in that step.
   const reference::Step* held_step = nullptr;
   std::uint32_t held_whole_forwards = 0;
 
