@@ -128,6 +128,29 @@ TEST_F(ReducerTable, S1EntriesAccumulateUnderNoSyncAndAreReducedOnce) {
   expect({{0, 8}, {1, 23}});
 }
 
+// A group that has failed refuses the numbers of rows, and says what failed first. A usage map has no
+// bucket; a failure that names no collective is about the one that was refused.
+TEST_F(ReducerTable, F2AFailureOfAUsageMapIsNotAboutTheBucketThatTheGroupRefusesForIt) {
+  for (const bool is_of_usage_map : {true, false}) {
+    rank_.parameters = {table_};
+    create(true);
+    Failure failure;
+    failure.code = Code::kMismatch;
+    failure.rank = failure.reported_by = 0;
+    failure.pass = 0;
+    if (is_of_usage_map) {
+      failure.collective = "all_reduce";
+      failure.sequence = 7;
+    }
+    group_->refusal = failure;
+    const Status status = step({{1, 2}});
+    ASSERT_EQ(status.code(), Code::kMismatch) << status.to_string();
+    EXPECT_EQ(status.failure().bucket, is_of_usage_map ? kNone : 0);
+    EXPECT_EQ(status.failure().parameters.empty(), is_of_usage_map);
+    EXPECT_EQ(status.failure().sequence, is_of_usage_map ? 7 : kNone);
+  }
+}
+
 TEST_F(ReducerTable, S1ZeroGradLeavesNoEntryAndTheStorage) {
   rank_.parameters = {table_};
   create(true);

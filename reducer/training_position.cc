@@ -59,6 +59,10 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
   name_parameters(position, failure);
 }
 
+void annotate_collective(const TrainingPosition& position, Failure& failure, int bucket) {
+  annotate(position, failure, failure.sequence == kNone ? bucket : kNone);
+}
+
 void keep_to_group(const TrainingPosition& position, Failure& failure) {
   const int size = position.size;
   const auto is_strange = [size](int rank) { return rank < kNone || rank >= size; };

@@ -355,9 +355,21 @@ TEST_F(OutcomesTest, F5TheAbortOfAUserIsItsRanksForCertainAndPoisons) {
     failure = seen;
     failure.code = Code::kTransport;
     EXPECT_EQ(membership(rank, failure).unmet, Must::kAbort) << rank;
+    // A peer may have what Gloo's group passed on alone: the user's text, in an error of its own.
+    failure.code = Code::kAborted;
+    failure.definite = false;
+    EXPECT_EQ(membership(rank, failure).is_member, rank == 0) << rank;
+    failure.detail = "the group was aborted";
+    EXPECT_FALSE(membership(rank, failure).is_member) << rank;
     failure = seen;
     failure.rank = 0;
     EXPECT_FALSE(membership(rank, failure).is_member) << rank;
+    // The user may abort when its own pass has ended, and its peer still waits for the last sum.
+    failure = seen;
+    failure.pass = 1;
+    EXPECT_TRUE(membership(rank, failure).is_member) << rank;
+    failure.pass = 2;
+    EXPECT_EQ(membership(rank, failure).unmet, Must::kPass) << rank;
     observation_.ranks[rank].steps[0].poisoned = false;
     EXPECT_EQ(membership(rank, seen).unmet, Must::kState) << rank;
   }

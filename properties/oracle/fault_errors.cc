@@ -273,6 +273,10 @@ void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
   if (c_.is_over_nccl()) lost = lost | Among::of({Code::kAborted});
   it.allow(Must::kAbort, {.codes = lost, .causes = rank});
   it.allow(Must::kAbort, {.codes = lost, .causes = kNobody, .suspects = rank});
+  // Gloo's group passes on the user's text, in a failure of its own; where a rank reads no report
+  // within its grace, because the rank whose user aborted is slow, that remains.
+  it.allow(Must::kAbort,
+           {.codes = Among::of({Code::kAborted}), .causes = rank, .with = kHasTextOfAbort});
 }
 
 // Returns why nobody can tell whom an error has to suspect; nothing where exactly one fault was

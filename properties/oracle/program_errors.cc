@@ -51,14 +51,19 @@ Names names_of(reference::ReportableError::Naming naming) {
 }  // namespace
 
 // A rank that is ahead is still in the same group, even if all ranks recover before the others
-// reach its step. A peer without inputs receives the announcement of the next pass (S2).
+// reach its step. A peer without inputs receives the announcement of the next pass (S2), and the
+// user of a peer may abort behind a pass whose last sum this rank still waits for.
 Among ProgramErrors::passes_of(std::uint32_t first, std::uint32_t last) const {
   Among passes = Among::none();
   const std::uint32_t begin = reference::begin_of_group(c_.run(), first);
+  const bool may_be_next =
+      c_.joins() || std::any_of(c_.fatal_.begin(), c_.fatal_.end(), [](const faults::Fault& fault) {
+        return fault.kind == faults::Kind::kUserAbort;
+      });
   c_.each_share([&](const Share& share) {
     for (std::uint32_t at = first; at <= last; ++at)
       passes.add(reference::pass_number(share, at, begin));
-    if (c_.joins() && last < share.steps.size() && share.steps[last].is_reduced)
+    if (may_be_next && last < share.steps.size() && share.steps[last].is_reduced)
       passes.add(reference::pass_number(share, last, begin) + 1);
   });
   return passes;

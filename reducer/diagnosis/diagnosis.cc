@@ -114,6 +114,21 @@ void judge_failures(Diagnosis& diagnosis) {
   diagnosis.reason = "failed by itself: " + std::string(name_of(first->code));
 }
 
+// Finds ranks that aborted the group, as others say, and that have met no failure themselves: their
+// users gave up, and have not used the reducer since.
+void judge_aborts(Diagnosis& diagnosis) {
+  for (const FlightRecord& record : diagnosis.records) {
+    if (record.failure) continue;
+    const auto names_it = [&](const FlightRecord& other) {
+      return other.failure && other.failure->code == Code::kAborted &&
+             other.failure->rank == record.rank;
+    };
+    if (std::any_of(diagnosis.records.begin(), diagnosis.records.end(), names_it))
+      add(diagnosis.suspects, {record.rank});
+  }
+  if (!diagnosis.suspects.empty()) diagnosis.reason = "aborted the group, as others say";
+}
+
 // A collective that all ranks had started failed before ranks differ. A rank that had not gone on
 // by then was held up in it, or was notified of the failure.
 bool has_failed_before(const Diagnosis& diagnosis) {
@@ -163,6 +178,7 @@ void find_odd(Diagnosis& diagnosis) {
     diagnosis.suspects = diagnosis.silent;
     diagnosis.reason = "left no flight record: it died, hangs, or has not met the failure yet";
   }
+  if (diagnosis.suspects.empty()) judge_aborts(diagnosis);
   if (diagnosis.suspects.empty()) judge_progress(diagnosis);
 }
 

@@ -6,8 +6,9 @@
 // ranks, or if it has not started that collective. With equally many ranks on both sides nobody can
 // tell which side is right; then the suspect is the rank that went on without a collective of the
 // others, and the text shows both sides. Where no collectives differ, a rank that failed by itself
-// is the suspect. Without one, it is the ranks that left no record, and then the ranks that have
-// not started a collective, unless an earlier collective, which all ranks had started, failed.
+// is the suspect. Without one, it is the ranks that left no record; then those that aborted the
+// group, as others say, and met no failure themselves; and then the ranks that have not started a
+// collective, unless an earlier collective, which all ranks had started, failed.
 // These are pure functions; nothing is printed.
 #pragma once
 

@@ -204,6 +204,23 @@ TEST(Diagnosis, F2ARankThatFailedByItselfIsTheOddOneThoughOthersAreSilent) {
   EXPECT_NE(diagnosis.to_string().find("the user's node threw"), std::string::npos);
 }
 
+// The user of rank 1 ended its group, and has not used the reducer since. A rank whose own failure
+// made it abort is not the suspect.
+TEST(Diagnosis, F5ARankWhoseUserAbortedIsTheOddOneThoughItHasMetNoFailure) {
+  std::vector<FlightRecord> records = {record(0, 3, {bucket(0, 0, State::kFailed)}),
+                                       record(1, 3, {bucket(0, 0)}),
+                                       record(2, 3, {bucket(0, 0, State::kFailed)})};
+  Failure aborted = own_failure(1);
+  aborted.code = Code::kAborted;
+  aborted.definite = false;
+  records[0].failure = aborted;
+  aborted.rank = 0;
+  records[2].failure = aborted;
+  const Diagnosis diagnosis = of(std::move(records));
+  EXPECT_EQ(diagnosis.suspects, Ranks{1});
+  EXPECT_EQ(diagnosis.reason, "aborted the group, as others say");
+}
+
 // The rank that found it is not the suspect (F3).
 TEST(Diagnosis, F3WhoSentCorruptedDataIsTheOddOne) {
   std::vector<FlightRecord> records = {record(0, 3, {bucket(0, 0, State::kFailed)}),
