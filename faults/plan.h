@@ -167,7 +167,8 @@ struct Fault {
   // the number of bytes that arrive. For kConnectError: which function. For kHookFails:
   // at % kHookCalls is the kind of call, and at / kHookCalls chooses the error code. For faults of
   // the network: at % kLinkDirections is the direction, and at / kLinkDirections the amount. For
-  // kUserAbort: at % kAbortCalls is the call, and at / kAbortCalls chooses the error code.
+  // kUserAbort: at % kAbortCalls is the call, and at / kAbortCalls chooses the error code. With
+  // kGroupsByThread, `duration_us` lies between the abort of one group and that of the next.
   std::uint32_t at = 0;
   // The fault acts not in the step, but in the reset that goes on with the step; in step 0, in the
   // construction. Its site is counted from the beginning of that call. Faults of nodes of the graph

@@ -16,7 +16,7 @@ void CollectiveLauncher::move_to(Membership membership) {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
   membership_ = std::move(membership);
-  report_.move_to(store(), rank(), size());
+  report_.move_to(membership_);
   has_ended_ = false;
 }
 

@@ -7,10 +7,19 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-void EarlyReport::move_to(std::shared_ptr<Store> store, int rank, int size) {
-  store_ = std::move(store);
-  rank_ = rank;
-  size_ = size;
+std::optional<Failure> EarlyReport::own_cause() const {
+  const int rank = membership_.group->rank();
+  for (const ProcessGroup* group : {membership_.group.get(), membership_.backward_group.get()}) {
+    if (group == nullptr) continue;
+    const Status status = group->health();
+    if (!status.ok() && status.failure().definite && status.failure().rank == rank)
+      return status.failure();
+  }
+  return std::nullopt;
+}
+
+void EarlyReport::move_to(const Membership& membership) {
+  membership_ = membership;
   state_ = State::kNothing;
 }
 
@@ -18,15 +27,17 @@ void EarlyReport::failed(const Failure& failure) noexcept {
   State state = State::kNothing;
   if (!state_.compare_exchange_strong(state, State::kPreparing)) return;
   attempt([&] {
-    first_ = failure;
+    const int rank = membership_.group->rank();
+    const std::optional<Failure> own = failure.definite ? std::nullopt : own_cause();
+    first_ = own.value_or(failure);
     // Peers name who aborted their collectives; nobody is named where this rank did it. What does
     // not concern a group arose here: memory was refused.
     const bool is_own = first_.code == Code::kAborted || !concerns_group(first_.code);
-    if (is_own && first_.rank == kNone) first_.rank = rank_;
-    seen_by(rank_, first_);
+    if (is_own && first_.rank == kNone) first_.rank = rank;
+    seen_by(rank, first_);
     state = State::kPreparing;
     if (!state_.compare_exchange_strong(state, State::kReported)) return;
-    FailureBoard(store_, rank_, size_).publish(first_);
+    FailureBoard(membership_.store, rank, membership_.group->size()).publish(first_);
   });
 }
 

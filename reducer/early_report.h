@@ -14,7 +14,7 @@
 
 #include "reducer/base/status.h"
 #include "reducer/comm/process_group.h"
-#include "reducer/comm/store.h"
+#include "reducer/options.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep {
@@ -22,23 +22,25 @@ inline namespace LOCKSTEP_NS {
 
 class EarlyReport final : public WorkObserver {
  public:
-  // The group of the collectives that begin from now on; what an earlier one reported is forgotten.
+  // The groups of the collectives that begin from now on; what earlier ones reported is forgotten.
   // No collective is in flight.
-  void move_to(std::shared_ptr<Store> store, int rank, int size);
+  void move_to(const Membership& membership);
 
   void failed(const Failure& failure) noexcept override;
   // Returns what was reported, if anything was. Otherwise the rank has a cause of its own: what
   // fails from now on, and a report that another thread still prepares, are not published, as they
   // would take the place of that cause.
   std::optional<Failure> take();
+  // What ended one of the reducer's groups, if that is certain and arose on this rank. A user may
+  // abort one of two groups, and peers that follow may end the other one before the user does. Any
+  // thread may call it.
+  std::optional<Failure> own_cause() const;
 
  private:
   // kPreparing: a thread writes first_. kReported: first_ is written, and stays.
   enum class State : std::uint8_t { kNothing, kPreparing, kReported, kOwnCause };
 
-  std::shared_ptr<Store> store_;
-  int rank_ = kNone;
-  int size_ = 0;
+  Membership membership_;
   platform::Atomic<State> state_{State::kNothing};
   Failure first_;
 };

@@ -7,10 +7,10 @@
 #include <memory>
 #include <thread>
 
-#include "reducer/comm/store.h"
+#include "reducer/comm/forwarding_group.h"
+#include "reducer/test_ranks.h"
 
-namespace lockstep {
-inline namespace LOCKSTEP_NS {
+namespace lockstep::testing {
 namespace {
 
 Failure loss() {
@@ -21,12 +21,23 @@ Failure loss() {
   return failure;
 }
 
+class EndedGroup : public ForwardingGroup {
+ public:
+  EndedGroup(std::shared_ptr<ProcessGroup> inner, Status cause)
+      : ForwardingGroup(std::move(inner)), cause_(std::move(cause)) {}
+  Status health() const override { return cause_; }
+
+ private:
+  const Status cause_;
+};
+
 bool has_report(Store& store) { return store.contains("failure/0").value(); }
 
 TEST(EarlyReport, F2OfTwoFailuresTheFirstIsReported) {
-  const auto store = std::make_shared<HashStore>();
+  const auto memberships = local_memberships(2);
+  const auto& store = memberships[0].store;
   EarlyReport report;
-  report.move_to(store, 0, 2);
+  report.move_to(memberships[0]);
   EXPECT_FALSE(has_report(*store));
   report.failed(loss());
   EXPECT_TRUE(has_report(*store));
@@ -43,7 +54,7 @@ TEST(EarlyReport, F2WhatConcernsNoGroupAroseHere) {
   for (const auto& [code, rank] : {std::pair(Code::kOutOfMemory, 2), std::pair(Code::kAborted, 2),
                                    std::pair(Code::kPeerLost, 1)}) {
     EarlyReport report;
-    report.move_to(std::make_shared<HashStore>(), 2, 3);
+    report.move_to(local_memberships(3)[2]);
     Failure failure = loss();
     failure.code = code;
     if (code != Code::kPeerLost) failure.suspect = kNone;
@@ -53,15 +64,35 @@ TEST(EarlyReport, F2WhatConcernsNoGroupAroseHere) {
   }
 }
 
+// The user has aborted one of two groups, and a peer that followed has ended the other one.
+TEST(EarlyReport, F2OfTwoGroupsTheOneThatThisRankEndedIsReported) {
+  for (const bool is_own : {true, false}) {
+    std::vector<Membership> memberships = local_memberships(2);
+    Failure given;
+    given.code = Code::kUserFailure;
+    given.detail = "enough";
+    Status cause = cause_of_abort(Status(given), is_own ? 0 : 1);
+    ASSERT_TRUE(cause.failure().definite);
+    memberships[0].backward_group = std::make_shared<EndedGroup>(memberships[0].group, cause);
+    EarlyReport report;
+    report.move_to(memberships[0]);
+    report.failed(loss());
+    ASSERT_TRUE(report.take().has_value());
+    EXPECT_EQ(report.take()->code, is_own ? Code::kUserFailure : Code::kPeerLost);
+    EXPECT_EQ(report.own_cause().has_value(), is_own);
+  }
+}
+
 TEST(EarlyReport, F2NothingIsReportedOnceTheRankHasACauseOfItsOwn) {
-  const auto store = std::make_shared<HashStore>();
+  const auto memberships = local_memberships(2);
+  const auto& store = memberships[0].store;
   EarlyReport report;
-  report.move_to(store, 0, 2);
+  report.move_to(memberships[0]);
   EXPECT_FALSE(report.take().has_value());
   report.failed(loss());
   EXPECT_FALSE(has_report(*store));
   EXPECT_FALSE(report.take().has_value());
-  report.move_to(store, 0, 2);  // of a new group
+  report.move_to(memberships[0]);  // of a new group
   report.failed(loss());
   EXPECT_TRUE(has_report(*store));
 }
@@ -69,9 +100,10 @@ TEST(EarlyReport, F2NothingIsReportedOnceTheRankHasACauseOfItsOwn) {
 // Whichever thread is first, the peers read the cause that the rank goes by.
 TEST(EarlyReport, F2TheRankAndItsPeersGoByOneCauseInEachOrder) {
   for (int round = 0; round < 3000; ++round) {
-    const auto store = std::make_shared<HashStore>();
+    const auto memberships = local_memberships(2);
+    const auto& store = memberships[0].store;
     EarlyReport report;
-    report.move_to(store, 0, 2);
+    report.move_to(memberships[0]);
     const Failure failure = loss();
     std::atomic<int> here{0};
     const auto meet = [&here] {
@@ -90,5 +122,4 @@ TEST(EarlyReport, F2TheRankAndItsPeersGoByOneCauseInEachOrder) {
 }
 
 }  // namespace
-}  // namespace LOCKSTEP_NS
-}  // namespace lockstep
+}  // namespace lockstep::testing

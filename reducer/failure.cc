@@ -78,10 +78,13 @@ TrainingPosition Reducer::position() const {
 }
 
 // A node or a hook may fail after a collective did that nobody has waited for yet. The peers know
-// of the collective already, and it is the first cause on this rank, too.
-void Reducer::put_reported_first(Failure& failure) {
+// of the collective already, and it is the first cause on this rank, too. A user may abort one of
+// the reducer's two groups, and the other one may fail because peers follow: then the abort is.
+void Reducer::put_first_cause_first(Failure& failure) {
   std::optional<Failure> first = collectives_.take_report();
-  if (!first || concerns_group(failure.code)) return;
+  if (concerns_group(failure.code))
+    first = failure.definite ? std::nullopt : collectives_.own_cause();
+  if (!first) return;
   const bool is_same =
       first->code == failure.code && first->rank == failure.rank && first->detail == failure.detail;
   if (is_same) return;
@@ -108,7 +111,7 @@ void Reducer::end_group(Failure failure, const TrainingPosition& at) {
   const int rank = collectives_.rank();
   FailureBoard board(collectives_.store(), rank, collectives_.size());
   complete(at, failure);
-  attempt([&] { put_reported_first(failure); });
+  attempt([&] { put_first_cause_first(failure); });
   failure.reported_by = rank;
   keep_to_group(position(), failure);
   Status own = failures_.reserved(failure.code, "");

@@ -51,7 +51,7 @@ TEST(FailureReporter, MemoryForOneFailureIsReservedAgainAfterAReset) {
   }
 }
 
-class TrainingPositionTest : public testing::Test {
+class TrainingPositionTest : public ::testing::Test {
  protected:
   TrainingPositionTest() {
     parameters_.push_back({"p0", DType::kFloat32, 0, 1, true, false});

@@ -208,7 +208,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status backward_failed(Status status);
   void note_failure(const Failure& failure);
   Status give_up(Status status);
-  void put_reported_first(Failure& failure);
+  void put_first_cause_first(Failure& failure);
   Status fail(Failure failure);
   void end_group(Failure failure, const TrainingPosition& at);
   void stop_group(const Status& cause);

@@ -154,6 +154,11 @@ void SimProcessGroup::abort(const Status& cause) {
   mesh_.interrupt(rank_);
 }
 
+Status SimProcessGroup::health() const {
+  touch_state(simulation::Access::kRead);
+  return cause_;
+}
+
 // An exit ends all groups of a rank at once; this detects it.
 void SimProcessGroup::notice_exit() {
   if (!cause_.ok() || !network_.exited(world_rank_)) return;

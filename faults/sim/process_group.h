@@ -67,6 +67,7 @@ class SimProcessGroup : public ProcessGroup {
   bool can_verify() const override { return true; }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
+  Status health() const override;
   platform::Duration timeout() const override { return options_.timeout; }
   std::uint64_t progress() const override {
     simulation::Scheduler::touch(progress_id_, simulation::Access::kRead);

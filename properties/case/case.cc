@@ -8,7 +8,10 @@
 namespace lockstep::properties {
 namespace {
 
-bool has_duration(faults::Kind kind) {
+bool has_duration(const faults::Fault& fault) {
+  const faults::Kind kind = fault.kind;
+  if (kind == faults::Kind::kUserAbort)
+    return faults::abort_call(fault) == faults::AbortCall::kGroupsByThread;
   return kind == faults::Kind::kMessageDelay || kind == faults::Kind::kOperationDelay ||
          kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread ||
          kind == faults::Kind::kStoreDelay || faults::is_of_hosts_lane(kind);
@@ -28,7 +31,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     fault.rank %= program.world;
     fault.step = steps == 0 ? 0 : fault.step % steps;
     fault.duration_us =
-        has_duration(fault.kind) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
+        has_duration(fault) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
     const bool is_payload = faults::is_payload(fault.kind);
     const bool has_peer = is_payload || faults::is_network(fault.kind);
     if (!has_peer) fault.peer = 0;

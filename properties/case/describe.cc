@@ -469,10 +469,12 @@ std::string step_of(const faults::Fault& fault) {
 std::string describe_user_abort(const faults::Fault& fault) {
   constexpr std::array<const char*, faults::kAbortCalls> kCalls{
       "aborts its groups", "aborts its groups from another thread", "aborts its reducers"};
-  return fmt::format("the user of rank {} {} with '{}' at the {} place of {}", fault.rank,
+  const std::string later =
+      fault.duration_us == 0 ? "" : ", one " + duration(fault.duration_us) + " after the other";
+  return fmt::format("the user of rank {} {} with '{}' at the {} place of {}{}", fault.rank,
                      kCalls[static_cast<std::size_t>(abort_call(fault))],
                      lockstep::name_of(user_abort_error(fault)), ordinal(fault.site),
-                     step_of(fault));
+                     step_of(fault), later);
 }
 
 // Describes how a fault changes a payload. It changes nothing if payloads are not verified.

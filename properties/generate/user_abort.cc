@@ -23,13 +23,25 @@ std::uint32_t draw_place(Random& random) {
   return random.below(1u << random.below(kDigits + 1));
 }
 
+constexpr std::uint32_t kLeastUs = 20;  // between the aborts of two groups
+
+// Whether a reducer has two groups, which a user may abort one after the other. Such programs are
+// rare.
+bool has_two_groups(const reference::Program& program) {
+  return program.options.own_group && program.options.launch == reference::Launch::kAfterBackward;
+}
+
 Fault draw_one(Random& random, const Case& value) {
   Fault fault;
   fault.kind = faults::Kind::kUserAbort;
   fault.rank = random.below(value.program.world);
   fault.step = random.below(static_cast<std::uint32_t>(value.program.steps.size()));
   fault.site = draw_place(random);
-  const std::uint32_t call = random.below(faults::kAbortCalls);
+  constexpr auto kByThread = static_cast<std::uint32_t>(faults::AbortCall::kGroupsByThread);
+  std::uint32_t call = random.below(faults::kAbortCalls);
+  if (has_two_groups(value.program) && random.percent(60)) call = kByThread;
+  const bool is_by_thread = call == kByThread;
+  if (is_by_thread && random.percent(50)) fault.duration_us = kLeastUs << random.below(10);
   const auto codes = static_cast<std::uint32_t>(kAbortErrors.size());
   fault.at = call + faults::kAbortCalls * random.below(codes);
   return fault;
@@ -63,7 +75,8 @@ bool changes_payload(const Case& value) {
 void draw_user_abort(Random random, const GenerateOptions& options, Case& value) {
   using Faults = GenerateOptions::Faults;
   if (options.faults == Faults::kNone || !is_able(options, value)) return;
-  if (options.faults == Faults::kSwarm && !random.percent(kPercent)) return;
+  const std::uint32_t percent = has_two_groups(value.program) ? 3 * kPercent : kPercent;
+  if (options.faults == Faults::kSwarm && !random.percent(percent)) return;
   std::vector<Fault>& plan = value.faults.faults;
   if (changes_payload(value) || random.percent(kAlonePercent)) plan.clear();
   if (plan.empty()) value.timeout_ms = 0;

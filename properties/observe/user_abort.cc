@@ -9,8 +9,20 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-void abort_all(const std::vector<std::shared_ptr<ProcessGroup>>& groups, const Status& cause) {
-  for (const auto& group : groups) group->abort(cause);
+void sleep_for(platform::Duration span) {
+  platform::Mutex mutex("user.sleep");
+  platform::CondVar never("user.sleeps");
+  const platform::MutexLock lock(mutex);
+  never.wait(mutex, platform::Deadline::in(span), [] { return false; });
+}
+
+// Peers of one group may follow before the next one is aborted, if that is some time later.
+void abort_all(const std::vector<std::shared_ptr<ProcessGroup>>& groups, const Status& cause,
+               platform::Duration between = {}) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (i > 0 && between > platform::Duration(0)) sleep_for(between);
+    groups[i]->abort(cause);
+  }
 }
 
 }  // namespace
@@ -52,8 +64,9 @@ void UserAbort::visit(TrainingSubject* subject) {
   if (is_of_reducers) return subject->abort(cause);
   if (call != faults::AbortCall::kGroupsByThread || has_thread) return abort_all(groups, cause);
   // The simulator keeps what its threads ran until the next case, so the groups are let go of here.
-  platform::Thread thread("user", [groups = std::move(groups), cause]() mutable {
-    abort_all(groups, cause);
+  const std::chrono::microseconds between(fault->duration_us);
+  platform::Thread thread("user", [groups = std::move(groups), cause, between]() mutable {
+    abort_all(groups, cause, between);
     groups.clear();
   });
   const std::lock_guard lock(mutex_);

@@ -263,7 +263,10 @@ void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
   const Among code = Among::of({user_abort_error(fault)});
   const bool is_own = fault.rank == c_.rank_;
   constexpr std::uint32_t kTold = kIsCertain | kHasTextOfAbort;
-  const std::uint32_t twice = is_own ? kSaysWhatItSaw : 0u;  // it saw nothing but its own user
+  // The rank whose user aborted saw nothing but that, unless its reducer has a second group, whose
+  // peers may have followed before.
+  const bool has_two = c_.case_.program.options.own_group;
+  const std::uint32_t twice = is_own && !has_two ? kSaysWhatItSaw : 0u;
   it.allow(Must::kAbort, {.codes = code, .causes = rank, .with = kTold, .without = twice});
   if (aborts_reducers(fault, c_.rank_))  // calls after it are refused
     it.allow(Must::kAbort, {.codes = Among::of({Code::kPoisoned}), .causes = rank, .with = kTold});

@@ -18,7 +18,8 @@ namespace {
 // The errors whose cause is known, and not inferred from the silence of a peer.
 constexpr Among kDefinite =
     Among::of({Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
-               Code::kRequiresGrad, Code::kUnevenInputs, Code::kMismatch, Code::kCorrupted});
+               Code::kRequiresGrad, Code::kUnevenInputs, Code::kMismatch, Code::kCorrupted,
+               Code::kUserFailure, Code::kOutOfMemory});
 
 bool says(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
@@ -39,6 +40,7 @@ class TextOracle {
   std::string judge(std::size_t rank, const ObservedStep& step) const {
     const Failure& failure = step.status.failure();
     if (failure.detail.empty()) return "says nothing";
+    if (failure.detail[0] == ';' || failure.detail[0] == ',') return "begins inside of a sentence";
     if (std::any_of(failure.later.begin(), failure.later.end(),
                     [](const std::string& line) { return line.empty(); }))
       return "has an empty line of what followed";
@@ -62,6 +64,8 @@ class TextOracle {
         return judge_mismatch(failure);
       case Code::kCorrupted:
         return judge_change(failure);
+      case Code::kPeerLost:
+        return judge_loss(failure);
       case Code::kTimeout:
         return judge_timeout(failure);
       default:
@@ -128,6 +132,7 @@ class TextOracle {
   std::string judge_mismatch(const Failure& failure) const {
     constexpr std::string_view kEntered = " entered ";
     const std::string& text = failure.detail;
+    if (failure.collective.empty()) return "does not say in which collective";
     const std::size_t first = text.find(kEntered);
     const std::size_t end = text.find("; rank ", first == std::string::npos ? 0 : first);
     const std::size_t second = text.find(kEntered, end == std::string::npos ? text.size() : end);
@@ -167,12 +172,24 @@ class TextOracle {
   }
 
   // A group over NCCL says how far the collective came.
-  static std::string judge_timeout(const Failure& failure) {
+  std::string judge_timeout(const Failure& failure) const {
     if (!says(failure.detail, "not done within ")) return "";
+    // A reducer that is aborted for another one's failure knows that it was.
+    if (failure.definite && reference::reducer_count(case_.program) == 1)
+      return "is certain of what silence says";
     const bool is_new = says(failure.detail, "; NCCL has not taken it yet");
     const bool is_entered = says(failure.detail, "; all ranks have entered it");
     const bool is_open = says(failure.detail, "; not all ranks have entered it");
     if (is_new + is_entered + is_open != 1) return "does not say which ranks have entered it";
+    return "";
+  }
+
+  // Of two ranks, the one whose report cannot be read is the other one.
+  std::string judge_loss(const Failure& failure) const {
+    const bool is_of_two = case_.program.world == 2 && reference::group_count(case_.program) == 1;
+    const bool is_unreadable = says(failure.detail, "a peer has ended the group, and");
+    if (is_of_two && is_unreadable && failure.suspect == kNone && failure.rank == kNone)
+      return "does not suspect the only peer";
     return "";
   }
 

@@ -29,6 +29,7 @@ class ForwardingGroup : public ProcessGroup {
     return inner_->start(collective, work);
   }
   void abort(const Status& cause) override { inner_->abort(cause); }
+  Status health() const override { return inner_->health(); }
   platform::Duration timeout() const override { return inner_->timeout(); }
   std::uint64_t progress() const override { return inner_->progress(); }
 

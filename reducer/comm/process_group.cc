@@ -98,6 +98,16 @@ Status cause_of_abort(Status cause, int rank) {
   return cause;
 }
 
+Failure abort_for_peers(const Status& cause, int rank) {
+  Failure failure = cause.failure();
+  failure.code = Code::kAborted;
+  failure.rank = rank;
+  if (failure.suspect == kNone) failure.suspect = rank;
+  failure.definite = false;
+  failure.detail = "rank " + std::to_string(rank) + " aborted the group: " + cause.to_string();
+  return failure;
+}
+
 Status run(ProcessGroup& group, const Collective& collective) {
   Work work;
   return run(group, collective, work);

@@ -140,6 +140,10 @@ class ProcessGroup {
   // cause_of_abort().
   virtual void abort(const Status& cause) = 0;
 
+  // The first cause for which the group ended on this rank; ok while it is usable. An owner of two
+  // groups asks the other one when one has failed. A group that does not keep its cause returns ok.
+  virtual Status health() const { return {}; }
+
   // The group fails when what runs has made no progress for this long. A collective that waits
   // behind others has no deadline of its own.
   virtual platform::Duration timeout() const = 0;
@@ -155,6 +159,10 @@ void note_collective(Failure& failure, const Collective& collective, std::int64_
 // What a group on `rank` keeps of the cause that abort() is given. A cause that names no rank, no
 // suspect and no collective is that of a user who gives up: this rank is the cause, for certain.
 Status cause_of_abort(Status cause, int rank);
+
+// What the peers of `rank` are told when it aborts its group. They learn which rank did, and the
+// cause as text: its rank may be one of another group (F7), so it is a suspect, and no more.
+Failure abort_for_peers(const Status& cause, int rank);
 
 // The deadline for callers that wait for a group which enforces `timeout` itself. It lies behind
 // the group's own deadline; it is never() where the timeout is too long for one.

@@ -109,6 +109,14 @@ void StagedGroup::abort(const Status& given) {
   group_->abort(cause);
 }
 
+Status StagedGroup::health() const {
+  {
+    platform::MutexLock lock(mutex_);
+    if (!cause_.ok()) return cause_;
+  }
+  return group_->health();
+}
+
 // Returns the next entry of a queue, or null when the queue is empty and closed.
 std::unique_ptr<StagedGroup::Entry> StagedGroup::next(Entries StagedGroup::*queue,
                                                       bool StagedGroup::*is_closed) {

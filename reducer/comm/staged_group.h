@@ -43,6 +43,7 @@ class StagedGroup final : public ProcessGroup {
   }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
+  Status health() const override;
   platform::Duration timeout() const override { return group_->timeout(); }
   std::uint64_t progress() const override { return group_->progress(); }
 
@@ -76,7 +77,7 @@ class StagedGroup final : public ProcessGroup {
 
   // Lock order: starting_ is outermost; the locks of the group are never taken inside of either.
   platform::Mutex starting_{"staged.starting"};  // Serializes the submission of downloads.
-  platform::Mutex mutex_{"staged"};
+  mutable platform::Mutex mutex_{"staged"};
   platform::CondVar changed_{"staged"};
   Entries to_send_ LOCKSTEP_GUARDED_BY(mutex_);
   Entries to_receive_ LOCKSTEP_GUARDED_BY(mutex_);

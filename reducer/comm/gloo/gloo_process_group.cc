@@ -472,6 +472,7 @@ Status GlooProcessGroup::start(const Collective& collective, Work& work) {
 }
 
 void GlooProcessGroup::abort(const Status& cause) { impl_->abort(cause); }
+Status GlooProcessGroup::health() const { return impl_->mesh().health(); }
 platform::Duration GlooProcessGroup::timeout() const { return impl_->options().timeout; }
 std::uint64_t GlooProcessGroup::progress() const { return impl_->progress(); }
 const std::shared_ptr<GlooContext>& GlooProcessGroup::context() const { return impl_->context(); }

@@ -73,13 +73,7 @@ bool Mesh::fail(const Failure& failure) { return end(failure, failure); }
 
 bool Mesh::abort(const Status& given) {
   const Status cause = cause_of_abort(given, rank_);
-  Failure for_peers = cause.failure();
-  for_peers.code = Code::kAborted;
-  for_peers.rank = rank_;
-  if (for_peers.suspect == kNone) for_peers.suspect = rank_;
-  for_peers.definite = false;
-  for_peers.detail = "rank " + std::to_string(rank_) + " aborted the group: " + cause.to_string();
-  return end(cause.failure(), for_peers);
+  return end(cause.failure(), abort_for_peers(cause, rank_));
 }
 
 bool Mesh::end(const Failure& failure, const Failure& for_peers) {

@@ -46,6 +46,7 @@ class NcclProcessGroup::Impl {
 
   Status start(const Collective& collective, Work& work);
   void abort(const Status& cause);
+  Status health() const;
   // Ends a group that is to be shrunk: it takes no more collectives, and nothing is in flight. A
   // healthy group keeps its communicator, because peers may still be in their last collective on
   // it.
@@ -153,7 +154,7 @@ class NcclProcessGroup::Impl {
   platform::Thread watchdog_;
   platform::Thread closer_;
 
-  platform::Mutex mutex_{"nccl.group"};
+  mutable platform::Mutex mutex_{"nccl.group"};
   platform::CondVar queued_{"nccl.group.queued"};  // The issuing thread waits for it.
   platform::CondVar armed_{"nccl.group.armed"};    // The watchdog waits for it.
   // The thread that ends the communicator waits for it.

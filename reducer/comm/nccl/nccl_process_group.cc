@@ -276,17 +276,16 @@ Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
   return Status();
 }
 
+Status NcclProcessGroup::Impl::health() const {
+  MutexLock lock(mutex_);
+  return cause_;
+}
+
 void NcclProcessGroup::Impl::abort(const Status& given) {
   const Status cause = cause_of_abort(given, rank_);
   MutexLock lock(mutex_);
   if (!cause_.ok()) return attach(cause.to_string());
-  Failure for_peers = cause.failure();
-  for_peers.code = Code::kAborted;
-  for_peers.rank = rank_;
-  if (for_peers.suspect == kNone) for_peers.suspect = rank_;
-  for_peers.definite = false;
-  for_peers.detail = "rank " + std::to_string(rank_) + " aborted the group: " + cause.to_string();
-  for_peers_ = for_peers;
+  for_peers_ = abort_for_peers(cause, rank_);
   fail_locked(cause);
 }
 
@@ -416,6 +415,7 @@ Status NcclProcessGroup::start(const Collective& collective, Work& work) {
   return impl_->start(collective, work);
 }
 void NcclProcessGroup::abort(const Status& cause) { impl_->abort(cause); }
+Status NcclProcessGroup::health() const { return impl_->health(); }
 Duration NcclProcessGroup::timeout() const { return impl_->options().timeout; }
 std::uint64_t NcclProcessGroup::progress() const { return impl_->progress(); }
 const char* NcclProcessGroup::origin() const { return impl_->origin(); }

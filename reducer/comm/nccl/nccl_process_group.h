@@ -111,6 +111,7 @@ class NcclProcessGroup final : public ProcessGroup {
   bool can_verify() const override { return true; }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
+  Status health() const override;
   platform::Duration timeout() const override;
   std::uint64_t progress() const override;
 
