@@ -4,9 +4,11 @@
 //
 // Where a fault must be noticed by connections alone, the timeout is so long that no test would
 // wait for it. The tests are skipped where the system has no namespaces, or no nft.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -90,16 +92,22 @@ TEST_F(NamespaceRanksTest, AKilledRankIsNamedByAllOfTen) {
 }
 
 // The child is a program that the rank has started, like a data loader. It must not keep the
-// connections of the rank open.
+// connections of the rank open. It lives for as long as the test: until nobody can write to the pipe
+// that it reads.
 TEST_F(NamespaceRanksTest, AKilledRankIsNamedWhileAChildOfItLives) {
-  const auto with_child = [](const std::shared_ptr<ProcessGroup>& group,
-                             const std::shared_ptr<Store>& store) {
-    std::string program = "sleep";
-    std::string time = "50";
-    char* arguments[] = {program.data(), time.data(), nullptr};
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const auto with_child = [&pipe](const std::shared_ptr<ProcessGroup>& group,
+                                  const std::shared_ptr<Store>& store) {
+    std::string program = "cat";
+    char* arguments[] = {program.data(), nullptr};
     pid_t child = -1;
     if (group->rank() == 1) {
-      EXPECT_EQ(::posix_spawnp(&child, "sleep", nullptr, nullptr, arguments, environ), 0);
+      posix_spawn_file_actions_t actions;
+      ::posix_spawn_file_actions_init(&actions);
+      ::posix_spawn_file_actions_adddup2(&actions, pipe[0], STDIN_FILENO);
+      EXPECT_EQ(::posix_spawnp(&child, "cat", &actions, nullptr, arguments, environ), 0);
+      ::posix_spawn_file_actions_destroy(&actions);
     }
     const auto train = training()(group, store);
     return [train, child] {
@@ -113,6 +121,7 @@ TEST_F(NamespaceRanksTest, AKilledRankIsNamedWhileAChildOfItLives) {
   ranks.signal(1, SIGKILL);
   expect_named(ranks, 1);
   print_times(ranks, begin);
+  for (const int end : pipe) ::close(end);
 }
 
 TEST_F(NamespaceRanksTest, AStoppedRankIsNamedAtTheTimeout) {

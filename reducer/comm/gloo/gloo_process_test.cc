@@ -161,8 +161,11 @@ TEST(StartedProgram, InheritsNothingOfAGroup) {
   EXPECT_EQ(inherited(), before);
 }
 
-// A data loader that outlives its rank must not keep the rank's connections open.
+// A data loader that outlives its rank must not keep the rank's connections open. It lives until
+// nobody can write to the pipe that it reads.
 TEST(StartedProgram, KeepsNoConnectionOfAKilledRankOpen) {
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
   TemporaryDirectory directory;
   SharedOutcomes outcomes;
   Processes ranks(2, [&](int rank) {
@@ -171,7 +174,8 @@ TEST(StartedProgram, KeepsNoConnectionOfAKilledRankOpen) {
     if (!group) return 3;
     if (rank == 1) {
       if (::fork() == 0) {
-        ::execl("/bin/sleep", "sleep", "20", nullptr);
+        ::dup2(pipe[0], STDIN_FILENO);
+        ::execl("/bin/cat", "cat", nullptr);
         ::_exit(1);
       }
       pause_for(milliseconds(200));  // until it is another program
@@ -186,6 +190,7 @@ TEST(StartedProgram, KeepsNoConnectionOfAKilledRankOpen) {
   // By its connection, and not by the timeout.
   EXPECT_EQ(outcomes[0].code, static_cast<int>(Code::kPeerLost)) << outcomes[0].text;
   EXPECT_EQ(outcomes[0].suspect, 1);
+  for (const int end : pipe) ::close(end);
 }
 
 TEST(StoppedRank, MakesEverySurvivorTimeOut) {
