@@ -6,6 +6,7 @@
 //  4  it loops
 //  5  the entry point crashes
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -22,9 +23,8 @@ struct Constructed {
 #elif LOCKSTEP_EXAMPLE_FAULT == 3
     std::exit(0);
 #elif LOCKSTEP_EXAMPLE_FAULT == 4
-    volatile bool forever = true;
-    while (forever) {
-    }
+    // It sleeps meanwhile, as the tests beside it need the processor that it would keep busy.
+    for (;;) ::usleep(1000);
 #endif
   }
 };
