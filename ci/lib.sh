@@ -6,7 +6,7 @@
 #   configure PRESET      makes the build folder of a preset, unless it is there and up to date
 #   build PRESET [TARGET] builds it
 #   parallel_jobs         how many things to do at once
-#   parallel_tests        how many tests to run at once
+#   parallel_tests        the parallel jobs of ctest
 #   fetch_wheel ...       brings a file from PyPI, checked against its hash
 #
 # The output of a stage goes to build/logs/NAME.log (LOCKSTEP_LOGS=FOLDER: there). It is shown when the stage
@@ -73,9 +73,12 @@ parallel_jobs() {
   printf '%s\n' $((processors < fit ? processors : fit))
 }
 
-# Most tests wait (for a timeout, for a process to end), so twice as many run at once as there are processors.
+# A test counts as two jobs, and one that only waits as one (cmake/Testing.cmake). Most wait a little, so that two of them run
+# at once for each processor.
 parallel_tests() {
-  if [[ -n ${LOCKSTEP_JOBS:-} ]]; then parallel_jobs; else printf '%s\n' $((2 * $(parallel_jobs))); fi
+  local jobs
+  jobs=$(parallel_jobs)
+  if [[ -n ${LOCKSTEP_JOBS:-} ]]; then printf '%s\n' $((2 * jobs)); else printf '%s\n' $((4 * jobs)); fi
 }
 
 # stage_line NAME TEXT: one line of the report; it takes the place of the "..." shown on a terminal meanwhile.

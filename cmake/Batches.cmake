@@ -1,5 +1,5 @@
-# The libraries of the program, and the tests (up to 8 in a batch), are compiled in batches: a batch includes up to 14 of the
-# sources, which takes less than half the time, as what they include is read, and what they make of templates is made, once. It
+# The libraries of the program, and the tests (about 150 KiB in a batch), are compiled in batches: a batch includes up to 14 of
+# the sources, which takes less than half the time, as what they include is read, and what they make of templates is made, once. It
 # is also what lets the four builds of the reducer fit into a first `ci/fuzz`.
 #
 #   lockstep_library(NAME FILE...)             a static library of these files, in batches
@@ -13,6 +13,44 @@
 # after a change of one file there is less to compile, and after one of a header, or in a fresh clone, more.
 option(LOCKSTEP_BATCHES "Compile the libraries of the program in batches of sources" ON)
 set(LOCKSTEP_BATCH_SIZE 14)
+set(LOCKSTEP_BATCH_KIB 1024)  # of sources, together
+
+# lockstep_size(OUT FILE): in bytes. Of copies that the build makes it is 0, as they need not be there yet.
+function(lockstep_size out file)
+  set(size 0)
+  get_filename_component(file ${file} ABSOLUTE)
+  if(EXISTS ${file} AND NOT file MATCHES "^${PROJECT_BINARY_DIR}/")
+    file(SIZE ${file} size)
+  endif()
+  set(${out} ${size} PARENT_SCOPE)
+endfunction()
+
+# lockstep_even_part(OUT KIB FILE...): the most bytes of a batch, so that no batch is much larger than KIB, and none much smaller
+# than the others.
+function(lockstep_even_part out kib)
+  set(total 0)
+  set(largest 0)
+  foreach(file ${ARGN})
+    lockstep_size(size ${file})
+    math(EXPR total "${total} + ${size}")
+    if(size GREATER largest)
+      set(largest ${size})
+    endif()
+  endforeach()
+  math(EXPR part "${total} / (${total} / (1024 * ${kib}) + 1) + ${largest} / 2")
+  set(${out} ${part} PARENT_SCOPE)
+endfunction()
+
+# A part of lockstep_batches(): writes the batch that it has gathered, and begins the next one.
+macro(lockstep_end_batch)
+  set(batch ${CMAKE_CURRENT_BINARY_DIR}/batches/${name}_${number}.cc)
+  file(CONFIGURE OUTPUT ${batch} CONTENT "${text}" @ONLY)
+  list(APPEND batches ${batch})
+  set(text)
+  set(count 0)
+  set(bytes 0)
+  math(EXPR number "${number} + 1")
+endmacro()
 
 function(lockstep_batches out name folder)
   list(LENGTH ARGN count)
@@ -24,7 +62,9 @@ function(lockstep_batches out name folder)
   set(batches)
   set(text)
   set(count 0)
+  set(bytes 0)
   set(number 0)
+  lockstep_even_part(most_bytes ${LOCKSTEP_BATCH_KIB} ${ARGN})
   set(left ${ARGN})
   while(left)
     list(POP_FRONT left file)
@@ -35,19 +75,20 @@ function(lockstep_batches out name folder)
     if(options OR path IN_LIST kept_alone)
       list(APPEND alone ${file})
     else()
+      lockstep_size(size ${file})
+      math(EXPR bytes_with "${bytes} + ${size}")
+      if(text AND (count EQUAL LOCKSTEP_BATCH_SIZE OR bytes_with GREATER most_bytes))
+        lockstep_end_batch()
+      endif()
       # Not absolute: the compiler cache of another clone finds the same text.
       string(APPEND text "#include \"${path}\"\n")
       math(EXPR count "${count} + 1")
-    endif()
-    if(text AND (count EQUAL LOCKSTEP_BATCH_SIZE OR NOT left))
-      set(batch ${CMAKE_CURRENT_BINARY_DIR}/batches/${name}_${number}.cc)
-      file(CONFIGURE OUTPUT ${batch} CONTENT "${text}" @ONLY)
-      list(APPEND batches ${batch})
-      set(text)
-      set(count 0)
-      math(EXPR number "${number} + 1")
+      math(EXPR bytes "${bytes} + ${size}")
     endif()
   endwhile()
+  if(text)
+    lockstep_end_batch()
+  endif()
   # That a type of a header has members of types in an anonymous namespace is a mistake only in a header.
   set_source_files_properties(${batches} PROPERTIES COMPILE_OPTIONS
                               $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)

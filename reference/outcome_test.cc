@@ -7,6 +7,7 @@ namespace lockstep::reference {
 namespace {
 
 using Naming = ReportableError::Naming;
+using Op = ExpectedCollective::Op;
 using testing::Case;
 using testing::uses;
 
@@ -120,7 +121,6 @@ TEST(Outcome, F7OnlyRanksOfOneGroupArePeers) {
 }
 
 TEST(Outcome, ABroadcastOrAnEmptyCollectiveHoldsNobody) {
-  using Op = ExpectedCollective::Op;
   ExpectedStep step;
   const auto add = [&](Op op, std::uint64_t count) {
     step.collectives.emplace_back().op = op;

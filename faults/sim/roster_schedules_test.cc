@@ -18,7 +18,7 @@ using simulation::End;
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kSchedules = 400;
-constexpr std::uint32_t kMembers = 4;  // of generation 0
+constexpr std::uint32_t kFirstMembers = 4;  // of generation 0
 constexpr std::uint32_t kProcesses = 6;
 constexpr int kRounds = 3;
 
@@ -102,9 +102,9 @@ void live(Job& job, std::uint32_t process, Store& store, Witness& witness, Agree
   RosterOptions options;
   options.name = std::string(1, static_cast<char>('a' + process));
   options.most = kProcesses;
-  if (process < kMembers) {
+  if (process < kFirstMembers) {
     roster.generation = 0;
-    for (std::uint32_t i = 0; i < kMembers; ++i)
+    for (std::uint32_t i = 0; i < kFirstMembers; ++i)
       roster.members.emplace_back(1, static_cast<char>('a' + i));
     roster.rank = static_cast<int>(process);
     witness.enter(options.name, roster);

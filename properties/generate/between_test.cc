@@ -11,11 +11,11 @@ namespace lockstep::properties {
 namespace {
 
 constexpr std::uint64_t kSeed = 11;
-constexpr std::uint64_t kCases = 3000;
+constexpr std::uint64_t kSampled = 3000;
 
 std::set<std::string> drawn(const GenerateOptions& options) {
   std::set<std::string> found;
-  for (std::uint64_t index = 0; index < kCases; ++index)
+  for (std::uint64_t index = 0; index < kSampled; ++index)
     for (const std::string& name : between_features(generate(kSeed, index, options)))
       found.insert(name);
   return found;
@@ -44,14 +44,14 @@ TEST(Between, CasesForASubjectWithoutErrorsSucceed) {
   options.capabilities =
       Capabilities::lockstep().without(Capability::kErrors).without(Capability::kRecovery);
   std::size_t seen = 0;
-  for (std::uint64_t index = 0; index < kCases; ++index) {
+  for (std::uint64_t index = 0; index < kSampled; ++index) {
     const Case value = generate(kSeed, index, options);
     if (between_features(value).empty()) continue;
     ++seen;
     const auto expected = reference::run(value.program, reference::Contract::lockstep());
     for (const reference::ExpectedStep& step : expected.steps) EXPECT_FALSE(step.any_error);
   }
-  EXPECT_GT(seen, kCases / 50);
+  EXPECT_GT(seen, kSampled / 50);
 }
 
 }  // namespace

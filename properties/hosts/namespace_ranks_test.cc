@@ -92,8 +92,8 @@ TEST_F(NamespaceRanksTest, AKilledRankIsNamedByAllOfTen) {
 }
 
 // The child is a program that the rank has started, like a data loader. It must not keep the
-// connections of the rank open. It lives for as long as the test: until nobody can write to the pipe
-// that it reads.
+// connections of the rank open. It lives for as long as the test: until nobody can write to the
+// pipe that it reads.
 TEST_F(NamespaceRanksTest, AKilledRankIsNamedWhileAChildOfItLives) {
   int pipe[2];
   ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
