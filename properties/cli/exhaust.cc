@@ -34,6 +34,7 @@ using simulation::Explorer;
 
 constexpr int kProbes = 50;
 constexpr std::chrono::milliseconds kReportEvery{1000};
+constexpr std::chrono::milliseconds kFirstReport{100};  // then at twice the time of the last one
 constexpr std::chrono::milliseconds kHungAfter{20'000};
 constexpr std::chrono::milliseconds kTurnOfSearch{50};
 constexpr std::uintmax_t kMostLogBytes = 32u << 20u;
@@ -226,15 +227,18 @@ class Search {
     search.tell_deviations([this](simulation::Deviation each) { shared_.add(each); });
     const Clock::time_point begin = Clock::now();
     Clock::time_point reported = begin;
+    Clock::duration until_report = kFirstReport;
     while (!search.is_over()) {
       shared_.begin();
       const Verdict verdict = search.run();
       if (!verdict.ok()) return send_failure(line, search, verdict);
       const Clock::time_point now = Clock::now();
-      if (now - reported < kReportEvery) continue;
+      const bool is_time_over =
+          std::chrono::duration<double>(now - begin).count() >= options_.seconds;
+      if (now - reported < until_report && !is_time_over) continue;
       reported = now;
-      if (!send_state(line, search)) return;
-      if (std::chrono::duration<double>(now - begin).count() >= options_.seconds) return;
+      until_report = std::min<Clock::duration>(2 * until_report, kReportEvery);
+      if (!send_state(line, search) || is_time_over) return;
     }
     (void)send_state(line, search);
   }

@@ -31,35 +31,36 @@ logged() { grep -c . "$1" >/dev/null && tail -n 1 "$1" | grep -oE '"counts":\[[0
 executions() { grep -oE 'large.json: [0-9]+ executions' out | grep -oE '[0-9]+'; }
 
 log=lockstep-out/exhaust/large-reducer.jsonl
-expect 2 "large.json: not complete: " "$program" exhaust --program large.json --most 1e300 --time 1
+expect 2 "large.json: not complete: " "$program" exhaust --program large.json --most 1e300 --time 0.5
 first=$(executions)
-expect 2 "choices are known to remain" "$program" exhaust --program large.json --most 1e300 --time 1
+expect 2 "choices are known to remain" "$program" exhaust --program large.json --most 1e300 --time 0.5
 second=$(executions)
 ((second > first)) || fail "a search that was begun went on from $first executions to $second"
 printf '{"counts":[99999999' >>"$log"
-expect 2 "large.json: not complete: " "$program" exhaust --program large.json --most 1e300 --time 1
+expect 2 "large.json: not complete: " "$program" exhaust --program large.json --most 1e300 --time 0.5
 third=$(executions)
 ((third > second && third < 99999999)) || fail "after a torn line the search went on from $second to $third"
 "$program" exhaust --program large.json --most 1e300 --time 600 >out 2>err &
 search=$!
-for ((i = 0; i < 600; ++i)); do
-  sleep 0.1
+for ((i = 0; i < 6000; ++i)); do
+  sleep 0.01
   if (($(logged "$log" || echo 0) > third)); then break; fi
 done
 kill -9 "$search"
 wait "$search" 2>/dev/null
 fourth=$(logged "$log")
 ((fourth > third)) || fail "the log was not written while the search ran"
-expect 2 "large.json: not complete: " "$program" exhaust --program large.json --most 1e300 --time 1
+expect 2 "large.json: not complete: " "$program" exhaust --program large.json --most 1e300 --time 0.5
 ((($(executions)) >= fourth)) || fail "after kill -9 the search began anew"
 sed -i 's/"search":"[0-9a-f]*/"search":"0/' "$log"
 expect 1 "is of another search" "$program" exhaust --program large.json --most 1e300
 
-# Two passes of one rank with a second worker: more than a hundred thousand orders, some seconds of search. A search
-# that Ctrl-C interrupts, and whose last line is torn, ends with the counts of one that goes through.
+# Two passes of one rank with a second worker: forty thousand orders, two seconds of search, which is first written to the log
+# after a tenth of one. A search that Ctrl-C interrupts, and whose last line is torn, ends with the counts of one that goes
+# through.
 cat >middle.json <<'END'
-{"schema": 1, "program": {"world": 1, "parameters": [{"device": 1}, {"device": 1}], "steps": [
-  {"variants": [{"forwards": [{"nodes": [{"kind": "sum"}, {"parameter": 1, "inputs": [{}]}], "outputs": [{}]}]}]},
+{"schema": 1, "program": {"world": 1, "parameters": [{"device": 1}], "steps": [
+  {"variants": [{"forwards": [{"nodes": [{"kind": "sum"}, {"inputs": [{}]}], "outputs": [{}]}]}]},
   {"variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}]}]}]}}
 END
 counts() { grep -oE '"counts":\[[0-9,]+\]' "$1" | tail -n 1; }
