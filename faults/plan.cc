@@ -34,6 +34,10 @@ const char* name_of(ConnectCall call) {
       return "ncclCommGetAsyncError";
     case ConnectCall::kCount:
       return "ncclCommCount";
+    case ConnectCall::kUserRank:
+      return "ncclCommUserRank";
+    case ConnectCall::kCuDevice:
+      return "ncclCommCuDevice";
   }
   return "unknown";
 }

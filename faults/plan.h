@@ -207,8 +207,16 @@ constexpr AbortCall abort_call(const Fault& fault) {
 }
 
 // The functions of NCCL that a group calls while it connects.
-enum class ConnectCall : std::uint8_t { kUniqueId, kInit, kShrink, kAsyncError, kCount };
-constexpr std::uint32_t kConnectCalls = 5;
+enum class ConnectCall : std::uint8_t {
+  kUniqueId,
+  kInit,
+  kShrink,
+  kAsyncError,
+  kCount,
+  kUserRank,
+  kCuDevice
+};
+constexpr std::uint32_t kConnectCalls = 7;
 constexpr ConnectCall connect_call(const Fault& fault) {
   return static_cast<ConnectCall>(fault.at % kConnectCalls);
 }

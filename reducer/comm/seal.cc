@@ -19,10 +19,11 @@ std::uint64_t checksum_of(Seal seal, const std::byte* payload, std::size_t bytes
 // Describes another message that arrived whole.
 std::string describe(const Seal& came, const Seal& expected) {
   std::string text = "it got what rank " + std::to_string(came.from) + " had for rank " +
-                     std::to_string(came.to) + " in collective " + std::to_string(came.sequence);
-  if (came.step != expected.step) text += ", exchange " + std::to_string(came.step);
+                     std::to_string(came.to) + " in exchange " + std::to_string(came.step) +
+                     " of collective " + std::to_string(came.sequence);
   if (came.group != expected.group) text += " of another group";
-  return text + ", not what belongs to collective " + std::to_string(expected.sequence);
+  return text + ", not what belongs to exchange " + std::to_string(expected.step) +
+         " of collective " + std::to_string(expected.sequence);
 }
 
 }  // namespace

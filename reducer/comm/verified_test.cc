@@ -177,7 +177,7 @@ TEST(Verified, F3MisplacedFramesTellWhatTheyAre) {
                              });
   ASSERT_FALSE(stale[1].ok);
   EXPECT_EQ(stale[1].flaw.sender, 0);
-  EXPECT_NE(stale[1].flaw.what.find("in collective 7, exchange 0"), std::string::npos)
+  EXPECT_NE(stale[1].flaw.what.find("in exchange 0 of collective 7"), std::string::npos)
       << stale[1].flaw.what;
 }
 
