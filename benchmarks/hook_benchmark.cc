@@ -6,6 +6,10 @@
 //                             copy_ns, and own_ns, their difference)
 //  BackwardAndReduce          a whole backward of 1,000 parameters of 64 elements: engine, hooks,
 //                             sums, finalization; beside it the same backward without a reducer
+//  ColdPass                   a pass of 1,000 parameters of 64 elements whose memory is not in the
+//                             cache, in a process with a second thread: hook_ns is a hook, and
+//                             rest_ns the rest of the backward divided by the parameters. Beside it
+//                             the same parameters with a hook that does nothing
 //  LaunchAndFinalizeOfBucket  the cost of one bucket besides its members' hooks (bucket_ns)
 //
 // The times are processor time of the one thread that does all the work.
@@ -13,6 +17,7 @@
 
 #include <ctime>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -46,9 +51,10 @@ struct Model {
     device.fill_zero({}, gradient[0].data(), gradient[0].storage()->bytes());
   }
 
-  void reduce(bool dynamic, std::uint64_t bucket_bytes) {
+  void reduce(bool dynamic, std::uint64_t bucket_bytes, bool views = false) {
     ReducerOptions options;
     options.find_unused_parameters = dynamic;
+    options.gradient_as_bucket_view = views;
     options.bucket_limits = {bucket_bytes};
     auto made =
         DataParallel::create(parameters, engine, options,
@@ -100,10 +106,10 @@ class HookNode final : public Node {
     const Tensor nothing;
     const auto all = std::span(model_.parameters);
     const double start = cpu_nanoseconds();
-    for (const auto& parameter : all.first(all.size() - 1))
+    for (const auto& parameter : all.last(all.size() - 1) | std::views::reverse)
       if (Status status = parameter->apply({&nothing, 1}, {}, here); !status.ok()) return status;
     nanoseconds_ = (cpu_nanoseconds() - start);
-    return all.back()->apply({&nothing, 1}, {}, here);
+    return all.front()->apply({&nothing, 1}, {}, here);
   }
 
  private:
@@ -176,6 +182,87 @@ BENCHMARK(BackwardAndReduce)
     ->Arg(kNoReducer)
     ->Arg(kPlain)
     ->Arg(kDynamic)
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+class EmptyHook final : public GradientHook {
+ public:
+  Status gradient_ready(Parameter&, std::size_t, GraphTask&) override { return {}; }
+};
+
+// Memory of others, which takes the place of ours in the cache and in the TLB.
+class OtherMemory {
+ public:
+  void use() {
+    for (std::size_t i = 0; i < bytes_.size(); i += 64) ++bytes_[i];
+    benchmark::DoNotOptimize(bytes_.data());
+  }
+
+ private:
+  std::vector<unsigned char> bytes_ = std::vector<unsigned char>(std::size_t{16} << 20);
+};
+
+// While it lives the process has two threads, so that mutexes cost what they cost in training.
+class SecondThread {
+ public:
+  SecondThread() : thread_("second", [this] { wait(); }) {}
+  ~SecondThread() {
+    {
+      const platform::MutexLock lock(mutex_);
+      is_over_ = true;
+      over_.notify_all();
+    }
+    thread_.join();
+  }
+  SecondThread(const SecondThread&) = delete;
+  SecondThread& operator=(const SecondThread&) = delete;
+
+ private:
+  void wait() {
+    const platform::MutexLock lock(mutex_);
+    over_.wait(mutex_, platform::Deadline::never(),
+               [this]() LOCKSTEP_REQUIRES(mutex_) { return is_over_; });
+  }
+
+  platform::Mutex mutex_{"second thread"};
+  platform::CondVar over_{"second thread"};
+  bool is_over_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  platform::Thread thread_;
+};
+
+enum Reducing : std::int64_t { kNothing, kCopying, kViews };
+
+void ColdPass(benchmark::State& state) {
+  constexpr std::int64_t kCount = 1000;
+  Model model(kCount, 64);
+  EmptyHook nothing;
+  if (state.range(0) == kNothing)
+    for (const auto& parameter : model.parameters) parameter->add_hook(&nothing, 0);
+  else
+    model.reduce(false, std::uint64_t{1} << 40, state.range(0) == kViews);
+  OtherMemory others;
+  const SecondThread second;
+  double hooks = 0;
+  double all = 0;
+  for (auto _ : state) {
+    double nanoseconds = 0;
+    check(model.forward(make_ref<HookNode>(model, nanoseconds)), state);
+    others.use();
+    const double start = cpu_nanoseconds();
+    check(model.backward(), state);
+    all += cpu_nanoseconds() - start;
+    state.SetIterationTime(nanoseconds * 1e-9);
+    hooks += nanoseconds;
+  }
+  const double count = static_cast<double>(state.iterations()) * (kCount - 1);
+  state.counters["hook_ns"] = hooks / count;
+  state.counters["rest_ns"] = (all - hooks) / count;
+}
+BENCHMARK(ColdPass)
+    ->ArgName("nothing0_copying1_views2")
+    ->Arg(kNothing)
+    ->Arg(kCopying)
+    ->Arg(kViews)
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 

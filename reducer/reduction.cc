@@ -74,8 +74,11 @@ Failure Reducer::ready_twice(std::size_t index) {
 
 Status Reducer::mark_ready(ReducedParameter& reduced) {
   note_ready(reduced);
-  {  // Members of a bucket do not overlap, so different workers copy concurrently.
+  if (replicas_.has_several_devices()) {
+    // Members of a bucket do not overlap, so workers of different devices copy concurrently.
     const platform::MutexUnlock unlocked(mutex_);
+    LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
+  } else {
     LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
   }
   note_copied_to_bucket(reduced);

@@ -151,7 +151,11 @@ Result<std::vector<Ref<Parameter>>> ReplicaSet::build(std::vector<Ref<Parameter>
     distinct.push_back(parameters[i]);
   }
   if (Status status = check_devices(); !status.ok()) return failed(std::move(status));
-  for (std::uint32_t i = 0; i < gradient_count(); ++i) gradient(i).number = i;
+  for (std::uint32_t i = 0; i < gradient_count(); ++i) {
+    gradient(i).number = i;
+    if (&gradient(i).parameter->device() != &gradient(0).parameter->device())
+      has_several_devices_ = true;
+  }
   describe_buffers(options);
   return distinct;
 }

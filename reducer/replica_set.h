@@ -97,6 +97,9 @@ class ReplicaSet {
       call(further_[reduced.first_further_replica + i]);
   }
 
+  // Whether the gradients lie on more than one device, so that several workers call their hooks.
+  bool has_several_devices() const { return has_several_devices_; }
+
   // Every distinct parameter of the first replica, frozen ones included.
   const std::vector<ParameterInfo>& infos() const { return infos_; }
   // One line for the options, and one for each parameter and buffer of each replica.
@@ -117,6 +120,7 @@ class ReplicaSet {
   std::vector<FurtherReplica> further_;  // The gradients of the replicas beyond the first.
   std::vector<ParameterInfo> infos_;
   std::vector<std::string> agreement_;
+  bool has_several_devices_ = false;
 };
 
 }  // namespace LOCKSTEP_NS
