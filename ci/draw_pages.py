@@ -156,7 +156,7 @@ def main(program, folder, listed, *options):
             for width, screen in itertools.product((400, 1600), BACKS):
                 try:
                     drawn, errors = browser.load(url, width, screen)
-                except RuntimeError as error:
+                except (RuntimeError, TimeoutError, EOFError) as error:
                     wrong = ["does not load: %s" % error]
                 else:
                     wrong = (

@@ -73,8 +73,8 @@ parallel_jobs() {
   printf '%s\n' $((processors < fit ? processors : fit))
 }
 
-# A test counts as two jobs, and one that only waits as one (cmake/Testing.cmake). Most wait a little, so that two of them run
-# at once for each processor.
+# Tests of GoogleTest programs and long scripts count as two jobs, and tests that wait as one (cmake/Testing.cmake). Most wait a
+# little, so that two of the former run at once for each processor.
 parallel_tests() {
   local jobs
   jobs=$(parallel_jobs)

@@ -12,8 +12,10 @@ std::optional<Failure> EarlyReport::own_cause() const {
   for (const ProcessGroup* group : {membership_.group.get(), membership_.backward_group.get()}) {
     if (group == nullptr) continue;
     const Status status = group->health();
-    if (!status.ok() && status.failure().definite && status.failure().rank == rank)
-      return status.failure();
+    if (status.ok() || !status.failure().definite) continue;
+    // A cause that another group passed on may name a rank of that group (F7).
+    const Failure& cause = status.failure();
+    if (cause.rank == rank && cause.reported_by == rank) return cause;
   }
   return std::nullopt;
 }

@@ -5,7 +5,8 @@
 // end of the backward, next looks at its collectives, which may be seconds later where the backward
 // is long. Peers that heard of nothing but the closed connections would by then suspect this rank.
 //
-// Threads: failed() is called by threads of the group, and the rest by the thread that trains.
+// Threads: failed() is called by threads of the group, and own_cause() by any; the rest by the
+// thread that trains. Ownership: it shares the groups and the store until it moves to others.
 // Failure: without memory or a store nothing is reported; then the reducer reports, but later.
 #pragma once
 
@@ -32,8 +33,7 @@ class EarlyReport final : public WorkObserver {
   // would take the place of that cause.
   std::optional<Failure> take();
   // What ended one of the reducer's groups, if that is certain and arose on this rank. A user may
-  // abort one of two groups, and peers that follow may end the other one before the user does. Any
-  // thread may call it.
+  // abort one of two groups, and peers that follow may end the other one before the user does.
   std::optional<Failure> own_cause() const;
 
  private:

@@ -23,12 +23,11 @@ Failure loss() {
 
 class EndedGroup : public ForwardingGroup {
  public:
-  EndedGroup(std::shared_ptr<ProcessGroup> inner, Status cause)
-      : ForwardingGroup(std::move(inner)), cause_(std::move(cause)) {}
-  Status health() const override { return cause_; }
+  EndedGroup(std::shared_ptr<ProcessGroup> inner, Status given)
+      : ForwardingGroup(std::move(inner)), cause(std::move(given)) {}
+  Status health() const override { return cause; }
 
- private:
-  const Status cause_;
+  Status cause;
 };
 
 bool has_report(Store& store) { return store.contains("failure/0").value(); }
@@ -81,6 +80,20 @@ TEST(EarlyReport, F2OfTwoGroupsTheOneThatThisRankEndedIsReported) {
     EXPECT_EQ(report.take()->code, is_own ? Code::kUserFailure : Code::kPeerLost);
     EXPECT_EQ(report.own_cause().has_value(), is_own);
   }
+}
+
+// A peer was lost, and the user gives up later: what was reported stays.
+TEST(EarlyReport, F2AnAbortThatComesLaterDoesNotTakeThePlaceOfAReport) {
+  std::vector<Membership> memberships = local_memberships(2);
+  Status cause;
+  const auto group = std::make_shared<EndedGroup>(memberships[0].group, cause);
+  memberships[0].backward_group = group;
+  EarlyReport report;
+  report.move_to(memberships[0]);
+  report.failed(loss());
+  group->cause = cause_of_abort(Status(Code::kUserFailure, "enough"), 0);
+  EXPECT_TRUE(report.own_cause().has_value());
+  EXPECT_EQ(report.take()->code, Code::kPeerLost);
 }
 
 TEST(EarlyReport, F2NothingIsReportedOnceTheRankHasACauseOfItsOwn) {

@@ -78,12 +78,18 @@ TrainingPosition Reducer::position() const {
 }
 
 // A node or a hook may fail after a collective did that nobody has waited for yet. The peers know
-// of the collective already, and it is the first cause on this rank, too. A user may abort one of
-// the reducer's two groups, and the other one may fail because peers follow: then the abort is.
+// of the collective already, and it is the first cause on this rank, too. Where a group failed, a
+// user of this rank may have aborted the reducer's other group before, and peers that followed have
+// ended this one: then the abort is the first cause. A report that was made before the abort stays.
 void Reducer::put_first_cause_first(Failure& failure) {
   std::optional<Failure> first = collectives_.take_report();
-  if (concerns_group(failure.code))
-    first = failure.definite ? std::nullopt : collectives_.own_cause();
+  if (concerns_group(failure.code)) {
+    const bool is_own = first && first->definite && first->rank == collectives_.rank();
+    if (!first && !failure.definite)
+      first = collectives_.own_cause();
+    else if (!is_own)
+      first.reset();
+  }
   if (!first) return;
   const bool is_same =
       first->code == failure.code && first->rank == failure.rank && first->detail == failure.detail;

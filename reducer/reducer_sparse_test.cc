@@ -128,9 +128,9 @@ TEST_F(ReducerTable, S1EntriesAccumulateUnderNoSyncAndAreReducedOnce) {
   expect({{0, 8}, {1, 23}});
 }
 
-// A group that has failed refuses the numbers of rows, and says what failed first. A usage map has no
-// bucket; a failure that names no collective is about the one that was refused.
-TEST_F(ReducerTable, F2AFailureOfAUsageMapIsNotAboutTheBucketThatTheGroupRefusesForIt) {
+// A group that has failed refuses the numbers of rows, and says what failed first. A usage map has
+// no bucket; a failure that names no collective is about the one that was refused.
+TEST_F(ReducerTable, F2AFailureOfAUsageMapIsNotAboutTheBucketThatIsRefused) {
   for (const bool is_of_usage_map : {true, false}) {
     rank_.parameters = {table_};
     create(true);

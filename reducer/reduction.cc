@@ -72,6 +72,9 @@ Failure Reducer::ready_twice(std::size_t index) {
   return failure;
 }
 
+// Where all gradients lie on one device, one worker calls all hooks, and a second one would only
+// wait. A hook that takes the mutex once less is faster; what runs under it is the reducer's own
+// copy, and the end of the memory of a gradient that becomes a view.
 Status Reducer::mark_ready(ReducedParameter& reduced) {
   note_ready(reduced);
   if (replicas_.has_several_devices()) {
@@ -204,7 +207,8 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
                        std::int64_t& sequence) {
   prepare_launch(collective);
   Status status = collectives_.launch(collective, work, what, buckets_.layout().hash, sequence);
-  if (!status.ok()) annotate_collective(position(), status.failure(), collective.bucket);
+  if (!status.ok())
+    annotate_collective(position(), status.failure(), collective.op, collective.bucket);
   return status;
 }
 
@@ -409,7 +413,9 @@ Status Reducer::start_hook(std::size_t b) {
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
   Status status = collectives_.await(work, trace_sequence);
-  if (!status.ok()) annotate_collective(position(), status.failure(), bucket);
+  const bool is_sparse = buckets_[static_cast<std::size_t>(bucket)].sparse != nullptr;
+  const Op op = is_sparse ? Op::kAllGather : Op::kAllReduceSum;
+  if (!status.ok()) annotate_collective(position(), status.failure(), op, bucket);
   return status;
 }
 

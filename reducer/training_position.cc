@@ -59,8 +59,9 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
   name_parameters(position, failure);
 }
 
-void annotate_collective(const TrainingPosition& position, Failure& failure, int bucket) {
-  annotate(position, failure, failure.sequence == kNone ? bucket : kNone);
+void annotate_collective(const TrainingPosition& position, Failure& failure, Op op, int bucket) {
+  const bool is_it = failure.collective.empty() || failure.collective == name_of(op);
+  annotate(position, failure, is_it ? bucket : kNone);
 }
 
 void keep_to_group(const TrainingPosition& position, Failure& failure) {

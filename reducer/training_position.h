@@ -10,6 +10,7 @@
 #include "reducer/base/build_namespace.h"
 #include "reducer/base/status.h"
 #include "reducer/bucket/layout.h"
+#include "reducer/comm/process_group.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -34,9 +35,10 @@ void seen_by(int rank, Failure& failure);
 void name_parameters(const TrainingPosition& position, Failure& failure);
 // Adds what the reducer knows to a failure of the process group. `bucket` may be kNone.
 void annotate(const TrainingPosition& position, Failure& failure, int bucket);
-// The same for the collective of `bucket`. A group that has failed names the collective that failed
-// first, with its bucket: where that one has none (a usage map), `bucket` is not what failed.
-void annotate_collective(const TrainingPosition& position, Failure& failure, int bucket);
+// The same for a collective of `bucket`. A group that has failed names the collective that failed
+// first: where that is another operation (the sum of a usage map, and not the rows of a sparse
+// bucket), `bucket` is not what failed.
+void annotate_collective(const TrainingPosition& position, Failure& failure, Op op, int bucket);
 // A user's argument to abort(), or the failure of another group with other ranks that ended a
 // backward (F7), may name a rank that this group does not have. It is replaced by this rank.
 void keep_to_group(const TrainingPosition& position, Failure& failure);

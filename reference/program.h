@@ -422,6 +422,11 @@ std::uint32_t reducer_count(const Program& program);
 // the others.
 Program share_of(const Program& program, std::uint32_t reducer);
 
+// Whether what a backward sends has a process group of its own.
+inline bool has_backward_group(const Options& options) {
+  return options.launch == Launch::kAfterBackward && options.own_group;
+}
+
 // With Options::two_groups: the number of groups, and the group that a rank trains in.
 inline std::uint32_t group_count(const Program& program) {
   return program.options.two_groups ? 2 : 1;

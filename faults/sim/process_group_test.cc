@@ -218,8 +218,11 @@ TEST(SimProcessGroup, AbortEndsWhatIsInFlightAndPeersNotice) {
     Work work;
     if (rank == 0) {
       job.scheduler.sleep_until(5us);
+      EXPECT_TRUE(group.health().ok());
       group.abort(Status(Code::kUserFailure, "enough"));
       group.abort(Status(Code::kInternal, "too late: the first cause stays"));
+      EXPECT_EQ(group.health().failure().detail, "enough");
+      EXPECT_EQ(group.health().failure().rank, 0);
       statuses[rank] = group.start(collective, work);
       return;
     }

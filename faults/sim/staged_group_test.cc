@@ -149,7 +149,9 @@ TEST(StagedGroup, F2WhatAnEndedGroupRefusesIsNamed) {
     GpuRank on(job, rank);
     const Tensor tensor = on.made(3);
     on.set(tensor, 1);
+    EXPECT_TRUE(on.group->health().ok());
     on.group->abort(Status(Code::kAborted, "a user ends it"));
+    EXPECT_EQ(on.group->health().failure().detail, "a user ends it");
     Work work;
     const Status refused = on.group->start(on.on_gpu(tensor), work);
     ASSERT_FALSE(refused.ok());

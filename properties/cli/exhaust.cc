@@ -34,7 +34,7 @@ using simulation::Explorer;
 
 constexpr int kProbes = 50;
 constexpr std::chrono::milliseconds kReportEvery{1000};
-constexpr std::chrono::milliseconds kFirstReport{100};  // then at twice the time of the last one
+constexpr std::chrono::milliseconds kFirstReport{100};  // then after twice as long each time
 constexpr std::chrono::milliseconds kHungAfter{20'000};
 constexpr std::chrono::milliseconds kTurnOfSearch{50};
 constexpr std::uintmax_t kMostLogBytes = 32u << 20u;

@@ -51,11 +51,8 @@ constexpr std::uint32_t kConnectFaultPercent = 75;       // of the cases over NC
 constexpr std::uint32_t kConstructionFaultPercent = 25;  // of those: while the first group connects
 constexpr std::uint32_t kStoreFaultPercent = 16;         // of the cases in which something may fail
 constexpr std::uint32_t kNcclStoreFaultPercent = 40;     // of the cases over NCCL
-// A group over NCCL, or through host memory, asks for memory of the GPU's, too.
 constexpr std::uint32_t kMemoryFaultPercent = 3;
-constexpr std::uint32_t kGpuMemoryFaultPercent = 8;
 constexpr std::uint32_t kStepMemoryFaultPercent = 4;
-constexpr std::uint32_t kGpuStepMemoryFaultPercent = 6;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
 constexpr std::uint32_t kLongPauseUs = 1'000'000;     // at least, where waits never time out
@@ -622,17 +619,14 @@ void draw_memory_faults(Random in_reset, Random in_step, const GenerateOptions& 
   if (!is_able || options.faults == GenerateOptions::Faults::kNone || value.program.steps.empty())
     return;
   const bool is_listed = options.faults == GenerateOptions::Faults::kList;
-  const bool has_gpu = value.program.options.transport != reference::Transport::kHost;
-  const std::uint32_t percent = has_gpu ? kGpuMemoryFaultPercent : kMemoryFaultPercent;
-  const std::uint32_t step_percent = has_gpu ? kGpuStepMemoryFaultPercent : kStepMemoryFaultPercent;
   const reference::Misfit& misfit = value.program.misfit;
   const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  if (!is_refused && (is_listed || in_reset.percent(percent)))
+  if (!is_refused && (is_listed || in_reset.percent(kMemoryFaultPercent)))
     PlanDrawer(in_reset, options, value).draw_memory_fault();
   const auto& plan = value.faults.faults;
   const bool changes_payload = std::any_of(
       plan.begin(), plan.end(), [](const Fault& fault) { return faults::is_payload(fault.kind); });
-  if (!changes_payload && in_step.percent(is_listed ? 50 : step_percent))
+  if (!changes_payload && in_step.percent(is_listed ? 50 : kStepMemoryFaultPercent))
     PlanDrawer(in_step, options, value).draw_memory_fault_in_step();
 }
 

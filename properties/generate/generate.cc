@@ -788,8 +788,8 @@ void draw_transport(Random random, const GenerateOptions& options, Program& prog
   const bool is_able =
       options.lane != GenerateOptions::Lane::kGloo && options.capabilities.has(Capability::kGpu);
   using reference::Transport;
-  const bool is_drawn = random.percent(13);
-  Transport transport = random.percent(62) ? Transport::kNccl : Transport::kStaged;
+  const bool is_drawn = random.percent(10);
+  Transport transport = random.percent(55) ? Transport::kNccl : Transport::kStaged;
   if (!is_drawn) transport = Transport::kHost;
   if (options.lane == GenerateOptions::Lane::kNccl) transport = Transport::kNccl;
   transport = options.transport.value_or(transport);

@@ -26,7 +26,7 @@ bool may_reset(const Case& value) {
 // verify.
 bool has_second_group_that_verifies(const reference::Program& program) {
   const reference::Options& options = program.options;
-  return options.launch == reference::Launch::kAfterBackward && options.own_group && options.verify;
+  return reference::has_backward_group(options) && options.verify;
 }
 
 }  // namespace

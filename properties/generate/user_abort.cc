@@ -25,12 +25,6 @@ std::uint32_t draw_place(Random& random) {
 
 constexpr std::uint32_t kLeastUs = 20;  // between the aborts of two groups
 
-// Whether a reducer has two groups, which a user may abort one after the other. Such programs are
-// rare.
-bool has_two_groups(const reference::Program& program) {
-  return program.options.own_group && program.options.launch == reference::Launch::kAfterBackward;
-}
-
 Fault draw_one(Random& random, const Case& value) {
   Fault fault;
   fault.kind = faults::Kind::kUserAbort;
@@ -39,7 +33,9 @@ Fault draw_one(Random& random, const Case& value) {
   fault.site = draw_place(random);
   constexpr auto kByThread = static_cast<std::uint32_t>(faults::AbortCall::kGroupsByThread);
   std::uint32_t call = random.below(faults::kAbortCalls);
-  if (has_two_groups(value.program) && random.percent(60)) call = kByThread;
+  // Such programs are rare.
+  const bool has_second = reference::has_backward_group(value.program.options);
+  if (has_second && random.percent(60)) call = kByThread;
   const bool is_by_thread = call == kByThread;
   if (is_by_thread && random.percent(50)) fault.duration_us = kLeastUs << random.below(10);
   const auto codes = static_cast<std::uint32_t>(kAbortErrors.size());
@@ -75,8 +71,7 @@ bool changes_payload(const Case& value) {
 void draw_user_abort(Random random, const GenerateOptions& options, Case& value) {
   using Faults = GenerateOptions::Faults;
   if (options.faults == Faults::kNone || !is_able(options, value)) return;
-  const std::uint32_t percent = has_two_groups(value.program) ? 3 * kPercent : kPercent;
-  if (options.faults == Faults::kSwarm && !random.percent(percent)) return;
+  if (options.faults == Faults::kSwarm && !random.percent(kPercent)) return;
   std::vector<Fault>& plan = value.faults.faults;
   if (changes_payload(value) || random.percent(kAlonePercent)) plan.clear();
   if (plan.empty()) value.timeout_ms = 0;

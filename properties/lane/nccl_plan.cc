@@ -22,7 +22,7 @@ constexpr std::int64_t kSystemError = 2;  // ncclSystemError, the code that plug
 // recoveries.
 bool has_one_group(const reference::Program& program) {
   const reference::Options& options = program.options;
-  const bool has_second = options.launch == reference::Launch::kAfterBackward && options.own_group;
+  const bool has_second = reference::has_backward_group(options);
   return !has_second && (!options.group_each || reference::reducer_count(program) == 1);
 }
 

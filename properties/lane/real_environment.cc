@@ -146,7 +146,7 @@ Result<Membership> RealEnvironment::make_membership(const Roster& roster, std::u
   if (!first) return failed(first.error());
   membership.group = std::move(*first);
   const reference::Options& options = program().options;
-  if (options.launch != reference::Launch::kAfterBackward || !options.own_group) return membership;
+  if (!reference::has_backward_group(options)) return membership;
   place.name = "second";
   auto second = make_faulty_group(place);
   if (!second) return failed(second.error());

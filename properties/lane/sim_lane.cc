@@ -238,7 +238,7 @@ class SimEnvironment final : public RankEnvironment {
       auto first = join(0);
       if (!first) return failed(first.error());
       membership.group = with_named_refusals(std::move(*first));
-      if (options.launch == reference::Launch::kAfterBackward && options.own_group) {
+      if (reference::has_backward_group(options)) {
         auto second = join(1);
         if (!second) return failed(second.error());
         membership.backward_group = with_named_refusals(std::move(*second));

@@ -358,16 +358,21 @@ TEST_F(OutcomesTest, F5TheAbortOfAUserIsItsRanksForCertainAndPoisons) {
     // A peer may have what Gloo's group passed on alone: the user's text, in an error of its own.
     failure.code = Code::kAborted;
     failure.definite = false;
-    EXPECT_EQ(membership(rank, failure).is_member, rank == 0) << rank;
+    for (const bool is_gloo : {true, false}) {
+      observation_.closes_silently = !is_gloo;
+      EXPECT_EQ(membership(rank, failure).is_member, is_gloo && rank == 0) << rank;
+    }
     failure.detail = "the group was aborted";
+    observation_.closes_silently = false;
     EXPECT_FALSE(membership(rank, failure).is_member) << rank;
+    observation_.closes_silently = true;
     failure = seen;
     failure.rank = 0;
     EXPECT_FALSE(membership(rank, failure).is_member) << rank;
     // The user may abort when its own pass has ended, and its peer still waits for the last sum.
     failure = seen;
     failure.pass = 1;
-    EXPECT_TRUE(membership(rank, failure).is_member) << rank;
+    EXPECT_EQ(membership(rank, failure).is_member, rank == 0) << rank;
     failure.pass = 2;
     EXPECT_EQ(membership(rank, failure).unmet, Must::kPass) << rank;
     observation_.ranks[rank].steps[0].poisoned = false;
@@ -377,6 +382,11 @@ TEST_F(OutcomesTest, F5TheAbortOfAUserIsItsRanksForCertainAndPoisons) {
   observation_.ranks[1].steps[0].poisoned = true;
   twice.later = {"rank 1 saw: user failure"};
   EXPECT_EQ(membership(1, twice).unmet, Must::kAbort);
+  // The second group of a reducer may end before the user ends it.
+  case_.program.options.own_group = true;
+  EXPECT_EQ(membership(1, twice).unmet, Must::kAbort) << "gradients are reduced in the backward";
+  case_.program.options.launch = reference::Launch::kAfterBackward;
+  EXPECT_TRUE(membership(1, twice).is_member);
 }
 
 }  // namespace

@@ -69,9 +69,10 @@ class ErrorContext {
   bool is_one_hook() const;
   // Whether the only failure is that a user of one rank aborts, and every report of it arrives.
   bool is_one_abort() const;
-  // Whether the user of this rank may have aborted by the end of the step, or, if no step is given,
-  // at any time.
-  bool may_have_aborted(std::uint32_t step = ~std::uint32_t{0}) const;
+  // Whether the user of this rank may have aborted, at any time; or by the end of the step, the
+  // groups or reducers of that step. A reset that an abort has ended is repeated, with new groups.
+  bool may_have_aborted() const;
+  bool may_have_aborted(std::uint32_t step) const;
   // Whether the store of this rank itself may have failed.
   bool has_no_store() const;
   // Whether the only fatal faults are payload faults.

@@ -263,10 +263,11 @@ void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
   const Among code = Among::of({user_abort_error(fault)});
   const bool is_own = fault.rank == c_.rank_;
   constexpr std::uint32_t kTold = kIsCertain | kHasTextOfAbort;
-  // The rank whose user aborted saw nothing but that, unless its reducer has a second group, whose
-  // peers may have followed before.
-  const bool has_two = c_.case_.program.options.own_group;
-  const std::uint32_t twice = is_own && !has_two ? kSaysWhatItSaw : 0u;
+  // The rank whose user aborted saw nothing but that, unless its reducer has a second group, which
+  // peers that followed may have ended before the user did.
+  const bool may_follow = reference::has_backward_group(c_.case_.program.options) &&
+                          faults::abort_call(fault) != faults::AbortCall::kReducers;
+  const std::uint32_t twice = is_own && !may_follow ? kSaysWhatItSaw : 0u;
   it.allow(Must::kAbort, {.codes = code, .causes = rank, .with = kTold, .without = twice});
   if (aborts_reducers(fault, c_.rank_))  // calls after it are refused
     it.allow(Must::kAbort, {.codes = Among::of({Code::kPoisoned}), .causes = rank, .with = kTold});
@@ -278,6 +279,7 @@ void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
   it.allow(Must::kAbort, {.codes = lost, .causes = kNobody, .suspects = rank});
   // Gloo's group passes on the user's text, in a failure of its own; where a rank reads no report
   // within its grace, because the rank whose user aborted is slow, that remains.
+  if (c_.observation_.closes_silently || c_.is_over_nccl()) return;
   it.allow(Must::kAbort,
            {.codes = Among::of({Code::kAborted}), .causes = rank, .with = kHasTextOfAbort});
 }

@@ -317,6 +317,7 @@ TEST_F(JudgeTest, F2OfSeveralRanksAtFaultOneMustBeTheCause) {
   fail(0, Code::kUserFailure);
   step(0).launched = true;
   Failure& failure = step(0).status.failure();
+  failure.definite = true;
   failure.later = {"rank 0 saw: that a peer left"};
   for (const int culprit : {1, 2}) {
     failure.rank = culprit;
@@ -482,6 +483,7 @@ TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
   observation_.fired.counts[static_cast<std::size_t>(kind)] = 1;
   fail(0, Code::kUserFailure);
   Failure& failure = step(0).status.failure();
+  failure.definite = true;
   failure.rank = 1;
   failure.later = {"rank 0 saw: that a peer left"};
   failure.pass = 1;

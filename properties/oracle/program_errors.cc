@@ -57,8 +57,9 @@ Among ProgramErrors::passes_of(std::uint32_t first, std::uint32_t last) const {
   Among passes = Among::none();
   const std::uint32_t begin = reference::begin_of_group(c_.run(), first);
   const bool may_be_next =
-      c_.joins() || std::any_of(c_.fatal_.begin(), c_.fatal_.end(), [](const faults::Fault& fault) {
-        return fault.kind == faults::Kind::kUserAbort;
+      c_.joins() || std::any_of(c_.fatal_.begin(), c_.fatal_.end(), [&](const auto& fault) {
+        return fault.kind == faults::Kind::kUserAbort && fault.rank != c_.rank_ &&
+               c_.is_peer(c_.rank_, fault.rank);
       });
   c_.each_share([&](const Share& share) {
     for (std::uint32_t at = first; at <= last; ++at)

@@ -46,6 +46,8 @@ class TextOracle {
       return "has an empty line of what followed";
     if (kDefinite.has(failure.code) && !failure.definite)
       return "does not say that its cause is known";
+    if (failure.sequence != kNone && failure.collective.empty())
+      return "gives the number of a collective, and does not say which one it is";
     const bool is_inferred = !failure.definite && failure.suspect != kNone;
     if (is_inferred && observation_.closes_silently && failure.rank != failure.suspect)
       return fmt::format("names rank {}, and suspects rank {}", failure.rank, failure.suspect);
@@ -132,7 +134,6 @@ class TextOracle {
   std::string judge_mismatch(const Failure& failure) const {
     constexpr std::string_view kEntered = " entered ";
     const std::string& text = failure.detail;
-    if (failure.collective.empty()) return "does not say in which collective";
     const std::size_t first = text.find(kEntered);
     const std::size_t end = text.find("; rank ", first == std::string::npos ? 0 : first);
     const std::size_t second = text.find(kEntered, end == std::string::npos ? text.size() : end);

@@ -141,7 +141,8 @@ class ProcessGroup {
   virtual void abort(const Status& cause) = 0;
 
   // The first cause for which the group ended on this rank; ok while it is usable. An owner of two
-  // groups asks the other one when one has failed. A group that does not keep its cause returns ok.
+  // groups asks the other one when one has failed, from any thread, also one of the other group. It
+  // never waits. A group that does not keep its cause returns ok.
   virtual Status health() const { return {}; }
 
   // The group fails when what runs has made no progress for this long. A collective that waits

@@ -109,12 +109,12 @@ void StagedGroup::abort(const Status& given) {
   group_->abort(cause);
 }
 
+// Whatever ends this group ends the one that it stands on, and that one may have failed before.
 Status StagedGroup::health() const {
-  {
-    platform::MutexLock lock(mutex_);
-    if (!cause_.ok()) return cause_;
-  }
-  return group_->health();
+  Status status = group_->health();
+  if (!status.ok()) return status;
+  platform::MutexLock lock(mutex_);
+  return cause_;
 }
 
 // Returns the next entry of a queue, or null when the queue is empty and closed.

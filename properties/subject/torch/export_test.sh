@@ -17,7 +17,8 @@ coproc forks { exec "$python" "$(dirname -- "${BASH_SOURCE[0]}")/run_exported.py
 run_forked() {
   local code
   printf '%s\t%s\t%s\n' "$@" >&"${forks[1]}"
-  read -r -t 200 code <&"${forks[0]}" || { echo "the script did not end" && code=124; }
+  # A later answer would be taken for that of the next script.
+  read -r -t 200 code <&"${forks[0]}" || { echo "FAILED: a script did not end within 200 s" && kill "$forks_PID"; exit 1; }
   return "$code"
 }
 # As a user does; `python` may be another one.

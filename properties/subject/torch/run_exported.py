@@ -40,4 +40,5 @@ for line in sys.stdin:
     process = os.fork()
     if process == 0:
         run(*line.rstrip("\n").split("\t"))
-    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    print(code if code >= 0 else 128 - code, flush=True)  # as a shell says which signal it was

@@ -398,6 +398,8 @@ TEST(GlooFailure, AbortWakesWaitersHereAndThere) {
     EXPECT_EQ(status.failure().parameters, cause.parameters);
   }
   EXPECT_EQ(groups[3]->context()->health().code(), Code::kUserFailure);
+  EXPECT_EQ(groups[3]->health().code(), Code::kUserFailure);
+  EXPECT_EQ(groups[0]->health().code(), Code::kAborted);
   expect_dead(groups);
 }
 

@@ -296,8 +296,11 @@ TEST_F(NcclFailure, AbortEndsWhatIsInFlightWithTheUsersCauseAndPeersHearOfIt) {
     works.push_back(std::make_unique<Work>());
   }
   for (std::size_t i = 0; i < 40; ++i) ASSERT_TRUE(group(0).start(sum_of(data[i]), *works[i]).ok());
+  EXPECT_TRUE(group(0).health().ok());
   group(0).abort(Status(Code::kUserFailure, "no more data"));
   group(0).abort(Status(Code::kUserFailure, "a later cause"));
+  EXPECT_EQ(group(0).health().failure().detail, "no more data");
+  EXPECT_EQ(group(0).health().failure().rank, 0);
   for (std::size_t i = 0; i < 40; ++i) {
     const Status status = works[i]->wait(Deadline::in(kGenerous));
     EXPECT_EQ(status.code(), Code::kUserFailure);
