@@ -18,6 +18,7 @@ run_forked() {
   local code
   printf '%s\t%s\t%s\n' "$@" >&"${forks[1]}"
   # A later answer would be taken for that of the next script.
+  # shellcheck disable=SC2154  # coproc sets forks_PID
   read -r -t 200 code <&"${forks[0]}" || { echo "FAILED: a script did not end within 200 s" && kill "$forks_PID"; exit 1; }
   return "$code"
 }
