@@ -56,6 +56,7 @@ class Browser:
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(domain + ".enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def close(self):
         self.session = None
@@ -96,11 +97,11 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=1600, deviceScaleFactor=1, mobile=False)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": screen}])
         self.events.clear()
-        failure = self.call("Page.navigate", url=url).get("errorText")
-        if failure:
-            raise RuntimeError("%s: %s" % (url, failure))
+        answer = self.call("Page.navigate", url=url)
+        if answer.get("errorText"):
+            raise RuntimeError("%s: %s" % (url, answer["errorText"]))
         deadline = time.monotonic() + LIMIT_SECONDS
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        while not any(is_loaded(event, answer["loaderId"]) for event in self.events):
             self.events.append(self.receive(deadline))
         drawn = self.call("Runtime.evaluate", expression=DRAWN, awaitPromise=True)["result"]["value"]
         return drawn, [error for error in map(error_of, self.events) if error]
@@ -109,6 +110,13 @@ class Browser:
         data = self.call("Page.captureScreenshot", captureBeyondViewport=False)["data"]
         with open(file, "wb") as image:
             image.write(base64.b64decode(data))
+
+
+def is_loaded(event, loader):
+    """Whether an event says that the page of this loader is there; one of the page before may be late."""
+    parameters = event.get("params", {})
+    is_of_page = event.get("method") == "Page.lifecycleEvent" and parameters["loaderId"] == loader
+    return is_of_page and parameters["name"] == "load"
 
 
 def error_of(event):

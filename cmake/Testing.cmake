@@ -46,7 +46,9 @@ function(lockstep_test name)
   if(NOT LOCKSTEP_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
     target_compile_options(${name} PRIVATE -g0)  # line numbers of tests are a tenth of their time to compile
   endif()
-  if(LOCKSTEP_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Another linker that the user has chosen stays.
+  if(LOCKSTEP_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_LINKER_TYPE
+     AND NOT "${CMAKE_CXX_FLAGS} ${CMAKE_EXE_LINKER_FLAGS}" MATCHES "-fuse-ld=")
     target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} lockstep_warnings GTest::gtest GTest::gmock GTest::gtest_main)

@@ -65,7 +65,7 @@ class CollectiveLauncher {
   // Returns the first failure of a collective, if the peers know of it already. Otherwise none is
   // reported from now on (EarlyReport::take).
   std::optional<Failure> take_report() { return report_.take(); }
-  // What ended one of the two groups, if that is certain and arose on this rank.
+  // Returns why one of the two groups ended, if this rank is the certain cause.
   std::optional<Failure> own_cause() const { return report_.own_cause(); }
 
   // Whether a collective has failed since the last reset, or was refused by a group that had ended.

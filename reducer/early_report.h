@@ -32,8 +32,9 @@ class EarlyReport final : public WorkObserver {
   // fails from now on, and a report that another thread still prepares, are not published, as they
   // would take the place of that cause.
   std::optional<Failure> take();
-  // What ended one of the reducer's groups, if that is certain and arose on this rank. A user may
-  // abort one of two groups, and peers that follow may end the other one before the user does.
+  // Returns why one of the reducer's groups ended, if this rank is the certain cause. A user may
+  // abort one of two groups, and peers that react to that may end the other one before the user
+  // does.
   std::optional<Failure> own_cause() const;
 
  private:

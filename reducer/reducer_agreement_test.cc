@@ -502,6 +502,18 @@ TEST(ReducerRefusals, B4MemoryThatOneRankLacksForAPinnedLayoutIsToldToAll) {
   });
 }
 
+// Two passes of two parameters in that memory; the second one has rebuilt the buckets.
+void train_until_rebuilt(TestRank& rank, ScarceHost& device, const Membership& membership) {
+  for (const char* name : {"a", "b"})
+    rank.parameters.push_back(make_ref<Parameter>(
+        name, device, DType::kFloat32, Shape::row_major({2}), true, rank.engine.next_sequence()));
+  ReducerOptions options = quick_options(false);
+  options.rebuild_buckets = true;
+  ASSERT_TRUE(rank.create(membership, options).ok());
+  for (int pass = 0; pass < 2; ++pass)
+    ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+}
+
 // The first layout is refused memory, and the agreement ends, as a user has aborted the new group.
 TEST(ReducerRefusals, F4F6AResetThatCannotLayOutBucketsTellsNothingOfTheOldGroup) {
   const auto memberships = local_memberships(2);
@@ -510,14 +522,7 @@ TEST(ReducerRefusals, F4F6AResetThatCannotLayOutBucketsTellsNothingOfTheOldGroup
     const auto i = static_cast<std::size_t>(r);
     ScarceHost device;
     TestRank rank;
-    for (const char* name : {"a", "b"})
-      rank.parameters.push_back(make_ref<Parameter>(
-          name, device, DType::kFloat32, Shape::row_major({2}), true, rank.engine.next_sequence()));
-    ReducerOptions options = quick_options(false);
-    options.rebuild_buckets = true;
-    ASSERT_TRUE(rank.create(memberships[i], options).ok());
-    for (int pass = 0; pass < 2; ++pass)
-      ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+    train_until_rebuilt(rank, device, memberships[i]);
     ASSERT_FALSE(rank.parallel->flight_record().collectives.empty());
     device.is_empty = true;
     later[i].group->abort(Status(Code::kUserFailure, "the user has given up"));
@@ -536,14 +541,7 @@ TEST(ReducerRefusals, B4MemoryThatOneRankLacksAtAResetIsToldToAll) {
     const auto i = static_cast<std::size_t>(r);
     ScarceHost device;
     TestRank rank;
-    for (const char* name : {"a", "b"})
-      rank.parameters.push_back(make_ref<Parameter>(
-          name, device, DType::kFloat32, Shape::row_major({2}), true, rank.engine.next_sequence()));
-    ReducerOptions options = quick_options(false);
-    options.rebuild_buckets = true;
-    ASSERT_TRUE(rank.create(memberships[i], options).ok());
-    for (int pass = 0; pass < 2; ++pass)
-      ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+    train_until_rebuilt(rank, device, memberships[i]);
     ASSERT_FALSE(rank.parallel->reducer().rebuilt_order().empty());
     device.is_empty = r == 1;
     expect_out_of_memory_on_rank_1(rank.parallel->reset(later[i]), r);

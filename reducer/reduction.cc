@@ -413,9 +413,10 @@ Status Reducer::start_hook(std::size_t b) {
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
   Status status = collectives_.await(work, trace_sequence);
+  if (status.ok()) return status;
   const bool is_sparse = buckets_[static_cast<std::size_t>(bucket)].sparse != nullptr;
   const Op op = is_sparse ? Op::kAllGather : Op::kAllReduceSum;
-  if (!status.ok()) annotate_collective(position(), status.failure(), op, bucket);
+  annotate_collective(position(), status.failure(), op, bucket);
   return status;
 }
 

@@ -97,8 +97,7 @@ class ReplicaSet {
       call(further_[reduced.first_further_replica + i]);
   }
 
-  // Whether the gradients lie on more than one device, so that several workers may call their
-  // hooks.
+  // True if the gradients lie on more than one device. Then several workers may call their hooks.
   bool has_several_devices() const { return has_several_devices_; }
 
   // Every distinct parameter of the first replica, frozen ones included.

@@ -422,9 +422,13 @@ std::uint32_t reducer_count(const Program& program);
 // the others.
 Program share_of(const Program& program, std::uint32_t reducer);
 
-// Whether what a backward sends has a process group of its own.
+// Whether the reducer has a second process group, which carries what a backward sends.
 inline bool has_backward_group(const Options& options) {
   return options.launch == Launch::kAfterBackward && options.own_group;
+}
+// Whether a rank may have several process groups.
+inline bool has_several_groups(const Options& options) {
+  return has_backward_group(options) || options.group_each;
 }
 
 // With Options::two_groups: the number of groups, and the group that a rank trains in.

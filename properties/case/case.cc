@@ -8,10 +8,11 @@
 namespace lockstep::properties {
 namespace {
 
-bool has_duration(const faults::Fault& fault) {
+bool has_duration(const faults::Fault& fault, const reference::Program& program) {
   const faults::Kind kind = fault.kind;
-  if (kind == faults::Kind::kUserAbort)
-    return faults::abort_call(fault) == faults::AbortCall::kGroupsByThread;
+  if (kind == faults::Kind::kUserAbort)  // between one group of the rank and the next
+    return reference::has_several_groups(program.options) &&
+           faults::abort_call(fault) == faults::AbortCall::kGroupsByThread;
   return kind == faults::Kind::kMessageDelay || kind == faults::Kind::kOperationDelay ||
          kind == faults::Kind::kRankPause || kind == faults::Kind::kSlowThread ||
          kind == faults::Kind::kStoreDelay || faults::is_of_hosts_lane(kind);
@@ -31,7 +32,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
     fault.rank %= program.world;
     fault.step = steps == 0 ? 0 : fault.step % steps;
     fault.duration_us =
-        has_duration(fault) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
+        has_duration(fault, program) ? std::min(fault.duration_us, faults::kMaxDurationUs) : 0;
     const bool is_payload = faults::is_payload(fault.kind);
     const bool has_peer = is_payload || faults::is_network(fault.kind);
     if (!has_peer) fault.peer = 0;

@@ -34,10 +34,10 @@ Fault draw_one(Random& random, const Case& value) {
   constexpr auto kByThread = static_cast<std::uint32_t>(faults::AbortCall::kGroupsByThread);
   std::uint32_t call = random.below(faults::kAbortCalls);
   // Such programs are rare.
-  const bool has_second = reference::has_backward_group(value.program.options);
-  if (has_second && random.percent(60)) call = kByThread;
-  const bool is_by_thread = call == kByThread;
-  if (is_by_thread && random.percent(50)) fault.duration_us = kLeastUs << random.below(10);
+  const bool has_several = reference::has_several_groups(value.program.options);
+  if (has_several && random.percent(60)) call = kByThread;
+  if (has_several && call == kByThread && random.percent(50))
+    fault.duration_us = kLeastUs << random.below(10);
   const auto codes = static_cast<std::uint32_t>(kAbortErrors.size());
   fault.at = call + faults::kAbortCalls * random.below(codes);
   return fault;

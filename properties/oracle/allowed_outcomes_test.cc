@@ -8,7 +8,7 @@
 
 #include "properties/case/hook_error.h"
 #include "properties/oracle/outcomes.h"
-#include "properties/run/case_runner.h"
+#include "properties/oracle/test_observed.h"
 
 namespace lockstep::properties {
 namespace {
@@ -170,37 +170,9 @@ TEST_F(AllowedOutcomesTest, ReadsAsASentence) {
 }
 
 // Two ranks with two parameters; each rank has its own pass.
-class OutcomesTest : public ::testing::Test {
+class OutcomesTest : public ObservedCaseTest {
  protected:
-  void SetUp() override {
-    reference::Program& program = case_.program;
-    program.parameters.resize(2);
-    reference::Forward forward;
-    for (std::uint32_t p = 0; p < 2; ++p) {
-      program.parameters[p].sizes = {3};
-      reference::Node node;
-      node.parameter = p;
-      node.inputs.resize(1);
-      forward.nodes.push_back(node);
-    }
-    forward.outputs.resize(1);
-    reference::RankPass pass;
-    pass.forwards = {forward};
-    reference::Step step;
-    step.variants = {pass, pass};
-    program.steps = {step};
-    observe();
-  }
-
-  void observe() {
-    reference::normalize(case_.program);
-    CaseRunner runner(LaneKind::kSim, Subject{});
-    const Verdict found = runner.run(case_);
-    ASSERT_TRUE(found.ok()) << found.message;
-    observation_ = runner.observation();
-    expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
-                                  observation_.recoveries, observation_.ready_orders());
-  }
+  OutcomesTest() : ObservedCaseTest(2) {}
 
   AllowedOutcomes outcomes(std::size_t rank) const {
     Outcomes of(case_, expectation_, observation_);
@@ -215,10 +187,6 @@ class OutcomesTest : public ::testing::Test {
     step.status = failure;
     return membership_of(raised_in(case_.program, step), outcomes(rank));
   }
-
-  Case case_;
-  Observation observation_;
-  reference::Expectation expectation_;
 };
 
 TEST_F(OutcomesTest, WithoutErrorsAndFaultsEveryRankSucceeds) {

@@ -65,19 +65,9 @@ bool ErrorContext::may_have_aborted() const {
 }
 
 bool ErrorContext::may_have_aborted(std::uint32_t step) const {
-  const auto& recoveries = observation_.recoveries;
-  const std::vector<FailedCall>& attempts = observation_.ranks[rank_].failed_joins;
   return std::any_of(fatal_.begin(), fatal_.end(), [&](const auto& fault) {
-    const bool is_of_rank = fault.kind == faults::Kind::kUserAbort && fault.rank == rank_;
-    if (!is_of_rank || fault.step > step) return false;
-    const bool is_repeated =
-        fault.in_reset && std::any_of(attempts.begin(), attempts.end(), [&](const auto& attempt) {
-          return attempt.step == fault.step;
-        });
-    if (is_repeated) return false;
-    return std::none_of(recoveries.begin(), recoveries.end(), [&](const auto& recovery) {
-      return recovery.before_step > fault.step && recovery.before_step <= step;
-    });
+    return fault.kind == faults::Kind::kUserAbort && fault.rank == rank_ &&
+           outlives(observation_, fault, step);
   });
 }
 

@@ -253,9 +253,9 @@ void FaultErrors::require_hook(std::uint32_t step, Requirements& it) const {
   it.allow(Must::kHook, {.codes = Among::of({Code::kUserFailure}), .with = kHasTextOfHook});
 }
 
-// A user who aborts is a certain cause, and what the user said is told: on the own rank, and on
-// each peer that the report of that rank reaches (F5). A rank that uses its group no more writes
-// none; its peers have lost it.
+// An error names for certain the rank whose user aborted, and keeps the user's text: on that rank,
+// and on each peer that reads its report (F5). A rank that no longer uses its group writes no
+// report; to its peers it is lost.
 void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
   if (!c_.is_one_abort()) return;
   const faults::Fault& fault = c_.fatal_[0];

@@ -47,15 +47,25 @@ bool aborts_reducers(const faults::Fault& fault, std::size_t rank) {
          faults::abort_call(fault) == faults::AbortCall::kReducers;
 }
 
+bool outlives(const Observation& observation, const faults::Fault& fault, std::uint32_t step) {
+  if (fault.step > step) return false;
+  const std::vector<FailedCall>& attempts = observation.ranks[fault.rank].failed_joins;
+  const bool is_repeated =
+      fault.in_reset && std::any_of(attempts.begin(), attempts.end(), [&](const auto& attempt) {
+        return attempt.step == fault.step;
+      });
+  if (is_repeated) return false;
+  const auto& recoveries = observation.recoveries;
+  return std::none_of(recoveries.begin(), recoveries.end(), [&](const auto& recovery) {
+    return fault.step < recovery.before_step && recovery.before_step <= step;
+  });
+}
+
 bool has_aborted_reducers(const Case& c, const Observation& observation, std::size_t rank,
                           std::uint32_t step) {
   const std::vector<faults::Fault> faults = fatal_faults(c, observation);
   return std::any_of(faults.begin(), faults.end(), [&](const faults::Fault& fault) {
-    const bool has_recovered = std::any_of(
-        observation.recoveries.begin(), observation.recoveries.end(), [&](const auto& recovery) {
-          return fault.step < recovery.before_step && recovery.before_step <= step;
-        });
-    return aborts_reducers(fault, rank) && fault.step <= step && !has_recovered;
+    return aborts_reducers(fault, rank) && outlives(observation, fault, step);
   });
 }
 

@@ -65,5 +65,24 @@ TEST_F(FaultReach, AnErrorThatTheRankSurvivesIsInTheStepsAfterTheRecovery) {
   EXPECT_FALSE(reaches_first_step(faults::Kind::kOperationError, {0, 1, 2}));
 }
 
+// What a rank uses in a step is that which the fault ended, until a recovery replaces it. A reset
+// that the fault has ended is repeated.
+TEST_F(FaultReach, AFaultOutlivesItsStepUntilItsRankResets) {
+  fault_.step = 0;
+  EXPECT_TRUE(outlives(observation_, fault_, 0));
+  EXPECT_TRUE(outlives(observation_, fault_, 1));
+  reference::Recovery recovery;
+  recovery.before_step = 1;
+  observation_.recoveries = {recovery};
+  EXPECT_TRUE(outlives(observation_, fault_, 0));
+  EXPECT_FALSE(outlives(observation_, fault_, 1));
+  fault_.step = 1;
+  EXPECT_FALSE(outlives(observation_, fault_, 0));
+  fault_.in_reset = true;
+  EXPECT_TRUE(outlives(observation_, fault_, 1));
+  observation_.ranks[1].failed_joins.push_back({.step = 1});
+  EXPECT_FALSE(outlives(observation_, fault_, 1));
+}
+
 }  // namespace
 }  // namespace lockstep::properties

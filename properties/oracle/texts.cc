@@ -46,8 +46,6 @@ class TextOracle {
       return "has an empty line of what followed";
     if (kDefinite.has(failure.code) && !failure.definite)
       return "does not say that its cause is known";
-    if (failure.sequence != kNone && failure.collective.empty())
-      return "gives the number of a collective, and does not say which one it is";
     const bool is_inferred = !failure.definite && failure.suspect != kNone;
     if (is_inferred && observation_.closes_silently && failure.rank != failure.suspect)
       return fmt::format("names rank {}, and suspects rank {}", failure.rank, failure.suspect);
@@ -66,8 +64,6 @@ class TextOracle {
         return judge_mismatch(failure);
       case Code::kCorrupted:
         return judge_change(failure);
-      case Code::kPeerLost:
-        return judge_loss(failure);
       case Code::kTimeout:
         return judge_timeout(failure);
       default:
@@ -175,22 +171,13 @@ class TextOracle {
   // A group over NCCL says how far the collective came.
   std::string judge_timeout(const Failure& failure) const {
     if (!says(failure.detail, "not done within ")) return "";
-    // A reducer that is aborted for another one's failure knows that it was.
+    // Reducer::abort() makes any cause certain, also a timeout of another reducer (F7).
     if (failure.definite && reference::reducer_count(case_.program) == 1)
       return "is certain of what silence says";
     const bool is_new = says(failure.detail, "; NCCL has not taken it yet");
     const bool is_entered = says(failure.detail, "; all ranks have entered it");
     const bool is_open = says(failure.detail, "; not all ranks have entered it");
     if (is_new + is_entered + is_open != 1) return "does not say which ranks have entered it";
-    return "";
-  }
-
-  // Of two ranks, the one whose report cannot be read is the other one.
-  std::string judge_loss(const Failure& failure) const {
-    const bool is_of_two = case_.program.world == 2 && reference::group_count(case_.program) == 1;
-    const bool is_unreadable = says(failure.detail, "a peer has ended the group, and");
-    if (is_of_two && is_unreadable && failure.suspect == kNone && failure.rank == kNone)
-      return "does not suspect the only peer";
     return "";
   }
 

@@ -161,8 +161,8 @@ void note_collective(Failure& failure, const Collective& collective, std::int64_
 // suspect and no collective is that of a user who gives up: this rank is the cause, for certain.
 Status cause_of_abort(Status cause, int rank);
 
-// What the peers of `rank` are told when it aborts its group. They learn which rank did, and the
-// cause as text: its rank may be one of another group (F7), so it is a suspect, and no more.
+// Returns the failure that peers receive when `rank` aborts its group. It names that rank, and has
+// the cause as text: the rank that the cause names may belong to another group (F7).
 Failure abort_for_peers(const Status& cause, int rank);
 
 // The deadline for callers that wait for a group which enforces `timeout` itself. It lies behind
