@@ -86,15 +86,17 @@ void Injector::begin_step(std::uint32_t rank, std::uint32_t step) {
 }
 
 void Injector::begin_reset(std::uint32_t rank, std::uint32_t step) {
+  const std::uint32_t requests = ranks_[rank].requests;
   begin(rank, step, true);
   ranks_[rank].armed[kConnecting] = 0;
+  ranks_[rank].requests = requests;
 }
 
 void Injector::begin_connect(std::uint32_t rank, std::uint32_t step) {
   begin(rank, step, true);
   auto& armed = ranks_[rank].armed;
   for (int site = 0; site < kSites; ++site)
-    if (site != kConnecting && site != kStoreCalls && site != kStoreValues)
+    if (site != kConnecting && site != kStoreCalls && site != kStoreValues && site != kMemory)
       armed[static_cast<std::size_t>(site)] = 0;
 }
 

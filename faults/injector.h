@@ -62,10 +62,11 @@ class Injector {
   void reset(const FaultPlan& plan, std::uint32_t world, std::uint32_t steps);
 
   void begin_step(std::uint32_t rank, std::uint32_t step);
-  // A reset begins, after which the rank goes on with `step`; it may be behind the last one.
-  void begin_reset(std::uint32_t rank, std::uint32_t step);
-  // The group of that reset connects, before the reset itself begins.
+  // The group of a reset connects, after which the rank goes on with `step`; it may be behind the
+  // last one.
   void begin_connect(std::uint32_t rank, std::uint32_t step);
+  // The reset itself begins. Requests for memory are counted on.
+  void begin_reset(std::uint32_t rank, std::uint32_t step);
   void end_step(std::uint32_t rank);  // or the reset
   // Says what the reducer of the rank does from now on. It holds until the next call.
   void set_state(std::uint32_t rank, ReducerState state) { ranks_[rank].state = state; }

@@ -191,19 +191,23 @@ TEST(Injector, EveryKindHasASite) {
   }
 }
 
-TEST(Injector, MemoryIsRefusedForOneRequestOfAResetAndForNoneBeforeIt) {
-  Fault fault{Kind::kMemoryRefused, 1, 0, 1};
-  fault.in_reset = true;
-  Injector injector({{fault}}, 2, 2);
-  for (std::uint32_t rank = 0; rank < 2; ++rank) {
-    injector.begin_connect(rank, 0);
-    for (int request = 0; request < 3; ++request) EXPECT_FALSE(injector.on_memory(rank));
-    injector.begin_reset(rank, 0);
-    EXPECT_FALSE(injector.on_memory(rank));
-    EXPECT_EQ(injector.on_memory(rank), rank == 1);
-    EXPECT_FALSE(injector.on_memory(rank));
+TEST(Injector, MemoryIsRefusedForOneRequestOfAResetThatIsCountedFromConnectingOn) {
+  constexpr std::uint32_t kRequests = 3;  // while connecting, and in the reset
+  for (std::uint32_t site = 0; site < 2 * kRequests; ++site) {
+    Fault fault{Kind::kMemoryRefused, 1, 0, site};
+    fault.in_reset = true;
+    Injector injector({{fault}}, 2, 2);
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+      injector.begin_step(rank, 1);
+      EXPECT_FALSE(injector.on_memory(rank));
+      injector.begin_connect(rank, 0);
+      for (std::uint32_t request = 0; request < 2 * kRequests; ++request) {
+        if (request == kRequests) injector.begin_reset(rank, 0);
+        EXPECT_EQ(injector.on_memory(rank), rank == 1 && request == site) << site;
+      }
+    }
+    EXPECT_EQ(count(injector, Kind::kMemoryRefused), 1U);
   }
-  EXPECT_EQ(count(injector, Kind::kMemoryRefused), 1U);
 }
 
 TEST(Injector, AUserGivesUpOnceAtItsPlaceOfTheStepOrOfTheReset) {

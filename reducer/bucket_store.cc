@@ -176,7 +176,6 @@ Result<Tensor> BucketStore::all_entries(const ReducedParameter& reduced) const {
 // View mode: makes the bucket view the gradient from here on (B7).
 void BucketStore::alias_grad_to_bucket(ReducedParameter& reduced) {
   if (reduced.to_alias) reduced.parameter->move_grad(reduced.bucket_view);
-  reduced.to_alias = false;
 }
 
 // Packs the members of a bucket that copy_dense_grad_to_bucket() has deferred: one launch, however

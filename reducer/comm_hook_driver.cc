@@ -104,7 +104,6 @@ Status CommHookDriver::failure_of(Status status, const HookBucket& bucket) const
     failure.suspect = kNone;
     failure.sequence = kNone;
     failure.collective.clear();
-    failure.definite = true;
     failure.detail = "the communication hook " + hook_->name() + " failed: " + failure.detail;
   }
   return status;

@@ -34,7 +34,6 @@ Result<UnevenInputs::Event> Reducer::exchange_join_state(UnevenInputs::Event eve
   }
   if (passes_.current()) failure.pass = passes_.current()->number;
   failure.sequence = collectives_.control().sequence();
-  annotate(position(), failure, kNone);
   return failed(fail(std::move(failure)));
 } catch (const std::bad_alloc&) {
   // The others have received the event, and wait.

@@ -420,7 +420,7 @@ void Reducer::start_pass() {
   collectives_.begin_pass(join_.is_joining() ? 1 : 0);  // Counts the exchange of the join state.
   shared_.core.begin_pass();
   unused_marked_ = false;
-  for (ReducedParameter& reduced : replicas_) reduced.to_pack = reduced.to_alias = false;
+  for (ReducedParameter& reduced : replicas_) reduced.to_pack = false;
   order_.begin_pass();
   clock_.begin_pass(replicas_.infos().size(), buckets_.size());
 }

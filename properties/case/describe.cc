@@ -468,7 +468,8 @@ std::string step_of(const faults::Fault& fault) {
 
 std::string describe_user_abort(const faults::Fault& fault) {
   constexpr std::array<const char*, faults::kAbortCalls> kCalls{
-      "aborts its groups", "aborts its groups from another thread", "aborts its reducers"};
+      "aborts its groups", "aborts its groups from another thread", "aborts its reducers",
+      "destroys its reducers and aborts its groups"};
   const std::string later =
       fault.duration_us == 0 ? "" : ", one " + duration(fault.duration_us) + " after the other";
   return fmt::format("the user of rank {} {} with '{}' at the {} place of {}{}", fault.rank,

@@ -286,6 +286,9 @@ TEST(DescribeFault, EveryKindIsASentence) {
   EXPECT_EQ(describe(faults::Fault{Kind::kUserAbort, 1, 2, 0, 0, 0, 1 + faults::kAbortCalls}),
             "the user of rank 1 aborts its groups from another thread with 'user failure' at the "
             "1st place of step 2");
+  EXPECT_EQ(describe(faults::Fault{Kind::kUserAbort, 1, 2, 0, 0, 0, 3}),
+            "the user of rank 1 destroys its reducers and aborts its groups with 'aborted' at the "
+            "1st place of step 2");
   EXPECT_EQ(describe(faults::Fault{Kind::kUserAbort, 1, 2, 0, 40, 0, 1}),
             "the user of rank 1 aborts its groups from another thread with 'aborted' at the 1st "
             "place of step 2, one 40 us after the other");

@@ -40,6 +40,16 @@ constexpr const char* kByHand = "";
 // A set of features with which coverage counts another feature in pairs: see pairs.h.
 using Pairs = std::uint32_t;
 
+// A function of keeps.h, or none. The flag stands beside the pointer because GCC's sanitizers make
+// no constant expression of a comparison of a function's address.
+struct Keeps {
+  using Function = bool (*)(const reference::Program&, const reference::Program&);
+  constexpr Keeps() = default;
+  constexpr Keeps(Function function) : holds(function), is_set(true) {}  // NOLINT: a row names it
+  Function holds = nullptr;
+  bool is_set = false;
+};
+
 // One row, beside the name and the member of the field. All entries but `clause` concern any value
 // other than the default, which is the simplest value of a field: shrinking goes there.
 struct Row {
@@ -66,7 +76,7 @@ struct Row {
   // An option that must not change what comes out: whether that is so for two programs that differ
   // in it (keeps.h). If it is, all gradients and the state are the same after each step that no
   // rank fails.
-  bool (*keeps)(const reference::Program&, const reference::Program&) = nullptr;
+  Keeps keeps = {};
   bool keeps_errors = false;  // and ranks raise the same errors
 };
 

@@ -438,7 +438,7 @@ struct Table<Case> {
 constexpr std::size_t kSwitchable = [] {
   std::size_t count = 0;
   for_each<reference::Options>(
-      [&count](const auto& field) { count += field.row.keeps != nullptr ? 1 : 0; });
+      [&count](const auto& field) { count += field.row.keeps.is_set ? 1 : 0; });
   return count;
 }();
 template <>
@@ -448,7 +448,7 @@ struct Values<SwitchedOption> {
     std::size_t number = 0;
     out[number].name = "none";
     for_each<reference::Options>([&](const auto& field) {
-      if (field.row.keeps != nullptr) out[++number].name = field.name;
+      if (field.row.keeps.is_set) out[++number].name = field.name;
     });
     return out;
   }();

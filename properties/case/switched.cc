@@ -19,7 +19,7 @@ template <typename F>
 void with_field(SwitchedOption option, const F& f) {
   std::size_t number = 0;
   fields::for_each<Options>([&](const auto& field) {
-    if (field.row.keeps != nullptr && ++number == static_cast<std::size_t>(option)) f(field);
+    if (field.row.keeps.is_set && ++number == static_cast<std::size_t>(option)) f(field);
   });
 }
 
@@ -57,7 +57,7 @@ bool differ_in_options_that_keep(const Case& one, const Case& other) {
   bool all = true;
   fields::for_each<Options>([&](const auto& field) {
     if (field.get(one.program.options) != field.get(other.program.options))
-      all = all && field.row.keeps != nullptr && field.row.keeps(one.program, other.program);
+      all = all && field.row.keeps.is_set && field.row.keeps.holds(one.program, other.program);
   });
   return all;
 }

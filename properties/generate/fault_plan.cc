@@ -52,6 +52,7 @@ constexpr std::uint32_t kConstructionFaultPercent = 25;  // of those: while the 
 constexpr std::uint32_t kStoreFaultPercent = 16;         // of the cases in which something may fail
 constexpr std::uint32_t kNcclStoreFaultPercent = 40;     // of the cases over NCCL
 constexpr std::uint32_t kMemoryFaultPercent = 3;
+constexpr std::uint32_t kNcclMemoryFaultPercent = 6;  // while a group connects, too
 constexpr std::uint32_t kStepMemoryFaultPercent = 4;
 constexpr std::uint32_t kGlooMaxDurationUs = 20'000;
 constexpr std::uint32_t kSimMaxDurationUs = 400'000;  // of all but long pauses
@@ -159,6 +160,7 @@ class PlanDrawer {
   void draw_reset_fault();
   void draw_connect_fault();
   void draw_store_plan();
+  std::uint32_t group_requests() const;
   void draw_memory_fault();
   void draw_memory_fault_in_step();
 
@@ -469,8 +471,14 @@ void PlanDrawer::draw_connect_fault() {
   case_.faults.faults.push_back(fault);
 }
 
+// Returns how many requests for memory a group makes while it connects. Over NCCL these are the
+// headers of collectives, sent and received, on the GPU and pinned.
+std::uint32_t PlanDrawer::group_requests() const {
+  return program_.options.transport == reference::Transport::kNccl ? 5 : 0;
+}
+
 // A reducer asks for the memory of its buckets and of what it sends, some of it before the ranks
-// agree, and some of it after.
+// agree, and some of it after. Before that its group asks for what it needs to connect.
 void PlanDrawer::draw_memory_fault() {
   const Fault* const first = first_that_resets();
   const bool is_construction = first == nullptr || random_.percent(25);
@@ -482,7 +490,9 @@ void PlanDrawer::draw_memory_fault() {
   fault.rank = random_.below(program_.world);
   fault.step = is_construction ? 0 : first->step + 1;
   fault.in_reset = true;
-  fault.site = random_.percent(50) ? random_.below(3) : random_.below(bucket_count(program_) + 6);
+  const std::uint32_t of_group = group_requests();
+  fault.site = random_.percent(50) ? random_.below(of_group + 3)
+                                   : random_.below(of_group + bucket_count(program_) + 6);
   case_.faults.faults.push_back(fault);
 }
 
@@ -621,7 +631,9 @@ void draw_memory_faults(Random in_reset, Random in_step, const GenerateOptions& 
   const bool is_listed = options.faults == GenerateOptions::Faults::kList;
   const reference::Misfit& misfit = value.program.misfit;
   const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  if (!is_refused && (is_listed || in_reset.percent(kMemoryFaultPercent)))
+  const bool is_nccl = value.program.options.transport == reference::Transport::kNccl;
+  const std::uint32_t percent = is_nccl ? kNcclMemoryFaultPercent : kMemoryFaultPercent;
+  if (!is_refused && (is_listed || in_reset.percent(percent)))
     PlanDrawer(in_reset, options, value).draw_memory_fault();
   const auto& plan = value.faults.faults;
   const bool changes_payload = std::any_of(

@@ -100,7 +100,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 8783989381651042730u);
+  EXPECT_EQ(hash, 14817617908697644399u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -166,7 +166,7 @@ TEST(Generate, InTheSimulatorUsersGiveUpEverywhere) {
   }
   EXPECT_GE(in_steps, kCases / 50);
   EXPECT_GE(sites.size(), 40u);
-  EXPECT_EQ(ways.size(), 9u);
+  EXPECT_EQ(ways.size(), 12u);
   EXPECT_EQ(in_reset.size(), 2u);  // also in constructions
 }
 
@@ -327,7 +327,18 @@ TEST(Generate, LargestValuesHaveFiniteMeans) {
   EXPECT_GT(found, 50);
 }
 
+// Whether one rank delays six collectives in turn for the same time, and nothing else is planned.
+bool is_tight(const Case& value) {
+  const auto& plan = value.faults.faults;
+  return value.timeout_ms > 0 && plan.size() == 6 &&
+         std::all_of(plan.begin(), plan.end(), [&](const faults::Fault& fault) {
+           return fault.kind == faults::Kind::kOperationDelay && fault.rank == plan[0].rank &&
+                  fault.duration_us == plan[0].duration_us;
+         });
+}
+
 TEST(Generate, TimeoutsComeWithSilenceAndLeaveRoomForDelays) {
+  int tight = 0;
   for (std::uint64_t index = 0; index < 5000; ++index) {
     const Case value = generate(9, index);
     bool silent = false;
@@ -336,12 +347,18 @@ TEST(Generate, TimeoutsComeWithSilenceAndLeaveRoomForDelays) {
       silent = silent || can_silence(fault.kind);
       delays_us += fault.duration_us;
     }
+    if (is_tight(value)) {
+      ++tight;
+      ASSERT_GT(value.timeout_ms * 1000u, value.faults.faults[0].duration_us) << "case " << index;
+      continue;
+    }
     ASSERT_EQ(value.timeout_ms > 0, silent) << "case " << index;
     if (!silent) continue;
     ASSERT_GE(value.timeout_ms, 1000u);
     ASSERT_LE(value.timeout_ms, 5000u);
     ASSERT_GT(value.timeout_ms * 1000u, 2 * delays_us);
   }
+  EXPECT_GE(tight, 5);
 }
 
 TEST(Generate, TheGlooLaneHasOnlyFaultsOfProcesses) {

@@ -5,6 +5,7 @@
 
 #include "properties/case/fields.h"
 #include "properties/case/hook_error.h"
+#include "reference/model/engine.h"
 
 namespace lockstep::properties {
 namespace {
@@ -25,6 +26,22 @@ std::uint32_t draw_place(Random& random) {
 
 constexpr std::uint32_t kLeastUs = 20;  // between the aborts of two groups
 
+// Between two backwards of a pass a reducer may have buckets in flight. Moves the fault into the
+// first backward of such a pass of its rank, or close to it, if there is one.
+void move_between_backwards(Random& random, const Case& value, Fault& fault) {
+  const auto& steps = value.program.steps;
+  const auto count = static_cast<std::uint32_t>(steps.size());
+  const std::uint32_t first = random.below(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t at = (first + i) % count;
+    const reference::RankPass& pass = reference::pass_of(steps[at], fault.rank);
+    if (steps[at].kind != reference::PassKind::kSynced || pass.backwards.size() < 2) continue;
+    fault.step = at;
+    fault.site = random.between(3, 12);
+    return;
+  }
+}
+
 Fault draw_one(Random& random, const Case& value) {
   Fault fault;
   fault.kind = faults::Kind::kUserAbort;
@@ -38,6 +55,9 @@ Fault draw_one(Random& random, const Case& value) {
   if (has_several && random.percent(60)) call = kByThread;
   if (has_several && call == kByThread && random.percent(50))
     fault.duration_us = kLeastUs << random.below(10);
+  constexpr auto kDestroy = static_cast<std::uint32_t>(faults::AbortCall::kDestroy);
+  if (!has_several && random.percent(30)) call = kDestroy;
+  if (call == kDestroy && random.percent(90)) move_between_backwards(random, value, fault);
   const auto codes = static_cast<std::uint32_t>(kAbortErrors.size());
   fault.at = call + faults::kAbortCalls * random.below(codes);
   return fault;

@@ -54,7 +54,8 @@ Json to_record(const ObservedStep& step) {
           step.rebuilt_order,
           step.state,
           hooks,
-          step.generation};
+          step.generation,
+          step.is_destroyed};
 }
 
 ObservedStep to_step(const Json& json) {
@@ -85,6 +86,7 @@ ObservedStep to_step(const Json& json) {
   step.state = json.at(11).get<std::vector<std::uint64_t>>();
   for (const Json& hook : json.at(12)) step.hooks.push_back({hook.at(0), hook.at(1)});
   step.generation = json.at(13);
+  step.is_destroyed = json.at(14);
   return step;
 }
 

@@ -97,6 +97,8 @@ struct ObservedStep {
   Status status;  // the first call of the step that failed, or ok
   // The call that failed: backward calls from 0, then check_complete(); -1 for a forward.
   std::int32_t failed_call = kNone;
+  // The user of the rank destroyed the reducers in this step, and `status` is the user's.
+  bool is_destroyed = false;
   bool poisoned = false;  // after a failure: whether the subject refuses further work until reset
   // After a failure: whether this rank had started a collective of this pass.
   bool launched = false;

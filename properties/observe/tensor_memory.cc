@@ -7,6 +7,17 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+Result<Tensor> in_other_strides(const Tensor& tensor, std::size_t way) {
+  const std::span<const std::int64_t> sizes(tensor.shape().sizes.data(),
+                                            static_cast<std::size_t>(tensor.shape().dims));
+  Shape shape = way == 1 ? Shape::column_major(sizes) : Shape::row_major(sizes);
+  for (std::int64_t& stride : shape.strides) stride *= way == 2 ? 2 : 1;
+  Device& device = tensor.device();
+  Result<Tensor> other = until_given([&] { return Tensor::empty(device, tensor.dtype(), shape); });
+  if (other) device.copy(device.current_stream(), tensor, *other);
+  return other;
+}
+
 void TensorMemory::submit(PinnedMemory pinned, const Tensor& tensor, std::size_t bytes) {
   Device& device = tensor.device();
   device.upload(device.current_stream(), pinned, 0, tensor.data(), bytes);

@@ -31,6 +31,10 @@ auto until_given(const Ask& ask) {
   return got;
 }
 
+// Copies a dense tensor to another one of the same elements, by `way`: 0 row-major, 1 column-major,
+// 2 with gaps.
+Result<Tensor> in_other_strides(const Tensor& tensor, std::size_t way);
+
 class TensorMemory {
  public:
   TensorMemory() = default;

@@ -403,9 +403,8 @@ class Training {
     ObservedStep& observed = observation_.steps.back();
     observed.generation = generation_;
     observed.begin_us = now_us();
-    user_.visit(subject_.get());
-    const bool was_aborted = user_.has_aborted();
-    run_step(program_.steps[step], observed);
+    const bool was_aborted = visit_between_calls(observed);
+    if (observed.status.ok()) run_step(program_.steps[step], observed);
     user_.join();
     watch_.enter(faults::ReducerState::kIdle);
     observed.end_us = now_us();
@@ -587,19 +586,11 @@ class Training {
     return {};
   }
 
-  // Replaces the gradient by another tensor of the same elements: row-major, column-major, or with
-  // gaps.
   static Status replace_gradient(Parameter& parameter, std::size_t way) {
     const Tensor& old = parameter.grad();
     if (!old.defined() || old.is_sparse()) return {};
-    const std::span<const std::int64_t> sizes(parameter.shape().sizes.data(),
-                                              static_cast<std::size_t>(parameter.shape().dims));
-    Shape shape = way == 1 ? Shape::column_major(sizes) : Shape::row_major(sizes);
-    for (std::int64_t& stride : shape.strides) stride *= way == 2 ? 2 : 1;
-    Result<Tensor> other =
-        until_given([&] { return Tensor::empty(parameter.device(), parameter.dtype(), shape); });
+    Result<Tensor> other = in_other_strides(old, way);
     if (!other) return other.error();
-    parameter.device().copy(parameter.device().current_stream(), old, *other);
     parameter.set_grad(std::move(*other));
     return {};
   }
@@ -613,12 +604,24 @@ class Training {
       const bool are_all_run = call.kind == Call::Kind::kBackward &&
                                reference::backward_of(pass, call.number).forwards == 0;
       if (are_all_run && !std::exchange(has_asked, true)) ask_for_diagnosis();
-      user_.visit(subject_.get());
+      visit_between_calls(observed);
+      if (!observed.status.ok()) return;
       const bool is_refused = user_.has_aborted_reducers() && is_of_reducers(step, pass, call);
       observed.status = make_call(step, pass, call, outputs);
       if (!observed.status.ok()) return;
       if (is_refused) note_wrong("a reducer that its user has aborted does further work");
     }
+  }
+
+  // Returns whether the user has aborted the groups.
+  bool visit_between_calls(ObservedStep& observed) {
+    user_.visit(subject_.get());
+    if (user_.is_to_destroy()) {
+      environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
+      observed.status = user_.destroy_reducers(*subject_, observation_.wrong_answer);
+      observed.is_destroyed = true;
+    }
+    return user_.has_aborted();
   }
 
   // Whether a reducer that refuses work must refuse this call.

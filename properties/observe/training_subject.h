@@ -58,6 +58,10 @@ class TrainingSubject {
   virtual Status end_join() { return {}; }
   virtual Status check_complete() = 0;
   virtual void abort(const Status& cause) = 0;
+  // Destroys the reducers, as a training loop does that an exception leaves. They are constructed
+  // again before any other call. Returns whether one was in the middle of a pass and had launched
+  // buckets of it.
+  virtual bool destroy_reducers() { return false; }
   virtual Status reset(Memberships memberships) = 0;
   // Whether it refuses further work because of an earlier failure.
   virtual bool poisoned() const = 0;

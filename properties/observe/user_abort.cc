@@ -41,6 +41,39 @@ void UserAbort::take_groups(const Memberships& memberships) {
   const std::lock_guard lock(mutex_);
   groups_ = std::move(groups);
   has_aborted_ = has_aborted_reducers_ = false;
+  to_destroy_with_.reset();
+}
+
+bool UserAbort::is_to_destroy() const {
+  const std::lock_guard lock(mutex_);
+  return to_destroy_with_.has_value();
+}
+
+// A reducer that is destroyed while the group works on its memory ends the group first; one that
+// has nothing in flight leaves the group as it is (F5).
+Status UserAbort::destroy_reducers(TrainingSubject& subject, std::string& wrong) {
+  Status cause;
+  std::vector<std::shared_ptr<ProcessGroup>> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    cause = std::exchange(to_destroy_with_, std::nullopt).value();
+    groups = groups_;
+    has_aborted_ = true;
+  }
+  const auto has_ended = [](const auto& group) { return !group->health().ok(); };
+  const auto has_own_end = [&](const auto& group) {
+    return has_ended(group) && group->health().failure().rank == group->rank();
+  };
+  const bool was_usable = std::none_of(groups.begin(), groups.end(), has_ended);
+  const bool has_launched = subject.destroy_reducers();
+  const char* flaw = "";
+  if (has_launched && std::none_of(groups.begin(), groups.end(), has_ended))
+    flaw = "a reducer that was destroyed in the middle of a pass has not ended its group";
+  if (!has_launched && was_usable && std::any_of(groups.begin(), groups.end(), has_own_end))
+    flaw = "a reducer that was destroyed with nothing in flight has ended its group";
+  if (wrong.empty()) wrong = flaw;
+  abort_all(groups, cause);
+  return cause;
 }
 
 void UserAbort::visit(TrainingSubject* subject) {
@@ -53,6 +86,10 @@ void UserAbort::visit(TrainingSubject* subject) {
   bool has_thread = false;
   {
     const std::lock_guard lock(mutex_);
+    if (call == faults::AbortCall::kDestroy && !fault->in_reset) {
+      to_destroy_with_ = cause;
+      return;
+    }
     groups = groups_;
     // Where the ranks agree, the end of the first group has to reach the other ones.
     if (fault->in_reset && !groups.empty()) groups.resize(1);

@@ -1,6 +1,6 @@
 // UserAbort: the user of a rank who gives up where the fault plan says so
 // (faults::Kind::kUserAbort), by the calls that the contract promises (F5): it aborts the process
-// groups, on whatever thread it is or on one of its own, or its reducers.
+// groups, on whatever thread it is or on one of its own, or its reducers, or destroys these.
 //
 // Threads: any thread of the rank may call visit(), also under locks of the reducer; the thread
 // that trains calls the rest. In the simulator no lock here is a scheduling point.
@@ -8,6 +8,8 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "properties/observe/environment.h"
@@ -35,6 +37,10 @@ class UserAbort {
 
   bool has_aborted() const;           // all of the present groups
   bool has_aborted_reducers() const;  // and these refuse work
+  bool is_to_destroy() const;         // the user destroys the reducers as soon as no call runs
+  // Does so, and aborts the groups. Returns the error with which the user leaves the step. If the
+  // reducers did not end as they must (F5), `wrong` says so, unless it says something already.
+  Status destroy_reducers(TrainingSubject& subject, std::string& wrong);
 
  private:
   RankEnvironment& environment_;
@@ -46,6 +52,7 @@ class UserAbort {
   bool has_aborted_ = false;
   bool ends_all_ = false;  // the last abort, whether it has ended or not
   bool has_aborted_reducers_ = false;
+  std::optional<Status> to_destroy_with_;
   bool has_thread_ = false;  // one is made, or about to be
   platform::Thread thread_;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "properties/case/hook_error.h"
 #include "properties/oracle/oracles.h"
 #include "properties/oracle/outcomes.h"
 
@@ -26,7 +27,10 @@ class ErrorOracle {
  public:
   ErrorOracle(const Case& c, const reference::Expectation& expectation,
               const Observation& observation)
-      : program_(c.program), observation_(observation), outcomes_(c, expectation, observation) {}
+      : case_(c),
+        program_(c.program),
+        observation_(observation),
+        outcomes_(c, expectation, observation) {}
 
   Verdict judge() {
     for (rank_ = 0; rank_ < observation_.ranks.size(); ++rank_) {
@@ -58,8 +62,10 @@ class ErrorOracle {
       if (!verdict.ok() && refused_shrinks == 0) return verdict;
       if (!verdict.ok()) --refused_shrinks;
     }
-    for (const ObservedStep& step : seen.steps)
+    for (const ObservedStep& step : seen.steps) {
       if (Verdict verdict = judge_step(step); !verdict.ok()) return verdict;
+      if (Verdict verdict = judge_timeout(step); !verdict.ok()) return verdict;
+    }
     if (Verdict verdict = judge_end_join(seen.joining); !verdict.ok()) return verdict;
     if (!seen.finished && !seen.exited)
       return wrong("progress", "left before the end of its program");
@@ -94,6 +100,7 @@ class ErrorOracle {
   }
 
   Verdict judge_step(const ObservedStep& step) {
+    if (step.is_destroyed) return {};  // by the user, whose error it is
     const AllowedOutcomes success = outcomes_.success_of_step(step.step);
     success.open.note_in(counts_);
     if (success.is_anything || (step.status.ok() && success.may_succeed())) return {};
@@ -114,6 +121,33 @@ class ErrorOracle {
                     : wrong("error", what, where);
   }
 
+  // Nobody says that time is up before a timeout has passed since the first step began (F1).
+  Verdict judge_timeout(const ObservedStep& step) const {
+    if (step.status.code() != Code::kTimeout || some_user_says_timeout()) return {};
+    const std::uint64_t took_ms = (step.end_us - first_begin_us()) / 1000;
+    const std::uint64_t timeout_ms = gloo_timeout_ms(case_);
+    if (took_ms + 1 >= timeout_ms) return {};
+    return wrong("error",
+                 fmt::format("a timeout {} ms after the first step began, and the timeout is {} "
+                             "ms: {}",
+                             took_ms, timeout_ms, step.status.to_string()),
+                 fmt::format(", step {}", step.step));
+  }
+
+  bool some_user_says_timeout() const {
+    const auto& plan = case_.faults.faults;
+    return std::any_of(plan.begin(), plan.end(), [](const faults::Fault& fault) {
+      return fault.kind == faults::Kind::kUserAbort && user_abort_error(fault) == Code::kTimeout;
+    });
+  }
+
+  std::uint64_t first_begin_us() const {
+    std::uint64_t first = ~std::uint64_t{0};
+    for (const RankObservation& rank : observation_.ranks)
+      if (!rank.steps.empty()) first = std::min(first, rank.steps.front().begin_us);
+    return first;
+  }
+
   static bool explains_code(const AllowedOutcomes& allowed, const RaisedError& error) {
     return std::any_of(allowed.errors.begin(), allowed.errors.end(), [&](const auto& each) {
       const Requirements::Result result = each.requirements.check(error);
@@ -121,6 +155,7 @@ class ErrorOracle {
     });
   }
 
+  const Case& case_;
   const reference::Program& program_;
   const Observation& observation_;
   Outcomes outcomes_;

@@ -272,6 +272,9 @@ void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
   if (aborts_reducers(fault, c_.rank_))  // calls after it are refused
     it.allow(Must::kAbort, {.codes = Among::of({Code::kPoisoned}), .causes = rank, .with = kTold});
   if (is_own) return;
+  // A reducer that is destroyed with collectives in flight ends the group by itself.
+  if (faults::abort_call(fault) == faults::AbortCall::kDestroy)
+    it.allow(Must::kAbort, {.codes = Among::of({Code::kAborted}), .causes = rank});
   Among lost = kPeerLost;
   // The group of NCCL tells its peers that a rank has aborted, and leaves the rest to the report.
   if (c_.is_over_nccl()) lost = lost | Among::of({Code::kAborted});

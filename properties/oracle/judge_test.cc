@@ -239,6 +239,33 @@ TEST_F(JudgeTest, ATimeoutWithoutAReasonIsAHang) {
   expect(Failing::kDeadlock, "progress");
 }
 
+// Whatever failed, nobody has waited for a timeout before one has passed.
+TEST_F(JudgeTest, ATimeoutThatComesBeforeTheTimeIsUpIsWrong) {
+  case_.faults.faults = {{faults::Kind::kOperationStall, 1, 0, 0, 0}};
+  observation_.fired.counts[static_cast<std::size_t>(faults::Kind::kOperationStall)] = 1;
+  case_.timeout_ms = 100;
+  for (ObservedStep* const each : {&step(0), &step(1)}) {
+    Failure failure;
+    failure.code = Code::kTimeout;
+    failure.rank = failure.suspect = 1;
+    failure.reported_by = each == &step(0) ? 0 : 1;
+    failure.pass = failure.bucket = 0;
+    failure.sequence = 0;
+    failure.collective = "all_reduce";
+    failure.parameters = {"p0"};
+    failure.detail = "nothing came from rank 1 in time";
+    each->status = failure;
+    each->poisoned = each->launched = true;
+    each->end_us = each->begin_us + 99'000;
+  }
+  EXPECT_TRUE(judge_errors(case_, expectation_, observation_).ok());
+  step(0).end_us -= 1'000;
+  const Verdict verdict = judge_errors(case_, expectation_, observation_);
+  EXPECT_EQ(verdict.failing, Failing::kWrongError);
+  EXPECT_NE(verdict.message.find("a timeout 98 ms after the first step began"), std::string::npos)
+      << verdict.message;
+}
+
 TEST_F(JudgeTest, AnErrorThatAFaultExcusesMustTellWhatF2Says) {
   case_.faults.faults = {{faults::Kind::kLinkReset, 1, 0, 0, 0}};
   observation_.fired.counts[static_cast<std::size_t>(faults::Kind::kLinkReset)] = 1;

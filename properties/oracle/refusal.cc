@@ -110,7 +110,10 @@ class RefusalOracle {
     const int culprit = is_own ? static_cast<int>(rank_) : odd_one_;
     if (failure.rank != culprit)
       return wrong(fmt::format("the error must name rank {}: {}", culprit, failure.to_string()));
-    if (is_own) return {};
+    if (is_own)
+      return failure.suspect == kNone
+                 ? Verdict()
+                 : wrong("the rank that refuses suspects one of its group: " + failure.to_string());
     const std::string& reason = seen(static_cast<std::size_t>(odd_one_)).status.failure().detail;
     const std::string expected = fmt::format("rank {} refused: {}", odd_one_, reason);
     if (failure.suspect == odd_one_ && failure.detail == expected) return {};

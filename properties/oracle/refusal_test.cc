@@ -140,6 +140,12 @@ TEST_F(RefusalOracle, WantsEachRanksOwnErrorForALayoutThatAllHave) {
   expect_wrong("the error must name rank 2");
 }
 
+TEST_F(RefusalOracle, WantsNoSuspectFromTheRankThatRefuses) {
+  observe(MisfitKind::kNoTrace, 1);
+  failure(1).suspect = 0;
+  expect_wrong("the rank that refuses suspects one of its group");
+}
+
 TEST_F(RefusalOracle, WantsTheReporterToBeTheRankItself) {
   observe(MisfitKind::kHook, 1);
   failure(2).reported_by = 0;

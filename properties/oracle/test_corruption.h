@@ -66,8 +66,10 @@ class Changed {
     return a_step([&](At at) { return at.step.status.ok() && change(at); });
   }
   bool a_failure(const std::function<bool(At, Failure&)>& change) {
-    return a_step(
-        [&](At at) { return !at.step.status.ok() && change(at, at.step.status.failure()); });
+    return a_step([&](At at) {
+      const bool is_judged = !at.step.status.ok() && !at.step.is_destroyed;
+      return is_judged && change(at, at.step.status.failure());
+    });
   }
   bool a_gradient(const std::function<bool(At, std::uint32_t, ObservedGradient&)>& change) {
     return a_good_step([&](At at) {

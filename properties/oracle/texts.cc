@@ -16,10 +16,10 @@ namespace lockstep::properties {
 namespace {
 
 // The errors whose cause is known, and not inferred from the silence of a peer.
-constexpr Among kDefinite =
-    Among::of({Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
-               Code::kRequiresGrad, Code::kUnevenInputs, Code::kMismatch, Code::kCorrupted,
-               Code::kUserFailure, Code::kOutOfMemory});
+constexpr Among kDefinite = Among::of(
+    {Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
+     Code::kRequiresGrad, Code::kUnevenInputs, Code::kMismatch, Code::kCorrupted,
+     Code::kUserFailure, Code::kOutOfMemory, Code::kInvalidArgument, Code::kDisagreement});
 
 bool says(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;
@@ -197,7 +197,9 @@ Verdict judge_texts(const Case& c, const reference::Expectation& expectation,
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     const RankObservation& seen = observation.ranks[rank];
     for (const ObservedStep& step : seen.steps) {
-      if (step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
+      if (step.status.ok() || step.is_destroyed ||
+          !expectation.steps[step.step].ranks[rank].present)
+        continue;
       if (seen.exited && &step == &seen.steps.back()) continue;  // it owes no error
       const std::string wrong = oracle.judge(rank, step);
       if (!wrong.empty())

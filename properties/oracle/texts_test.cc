@@ -32,8 +32,9 @@ TEST_F(TextsTest, ATextThatBeginsInsideOfASentenceIsWrong) {
   EXPECT_TRUE(is_wrong("begins inside of a sentence"));
 }
 
-TEST_F(TextsTest, AUsersFailureAndRefusedMemoryAreCertain) {
-  for (const Code code : {Code::kUserFailure, Code::kOutOfMemory}) {
+TEST_F(TextsTest, WhatARankKnowsByItselfIsCertain) {
+  for (const Code code :
+       {Code::kUserFailure, Code::kOutOfMemory, Code::kInvalidArgument, Code::kDisagreement}) {
     error_.code = code;
     error_.definite = true;
     EXPECT_EQ(said_of(error_), "") << name_of(code);

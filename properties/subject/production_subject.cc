@@ -99,6 +99,14 @@ class ProductionSubject final : public TrainingSubject {
   void abort(const Status& cause) override {
     for (User& user : users_) user.parallel->abort(cause);
   }
+  bool destroy_reducers() override {
+    const bool is_amid = std::any_of(users_.begin(), users_.end(), [](const User& user) {
+      return user.parallel->flight_record().doing == FlightRecord::Doing::kBetween &&
+             user.parallel->reducer().launched_in_pass() > 0;
+    });
+    users_.clear();
+    return is_amid;
+  }
 
   Status reset(Memberships memberships) override {
     std::size_t next = 0;
@@ -250,7 +258,8 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::string saved_layout() const override {
-    return saves_layout_ ? save(users_.front().parallel->reducer().layout()) : std::string();
+    const bool is_asked = saves_layout_ && !users_.empty();
+    return is_asked ? save(users_.front().parallel->reducer().layout()) : std::string();
   }
 
   std::vector<std::uint32_t> rebuilt_order() const override {
