@@ -210,6 +210,9 @@ class SimEnvironment final : public RankEnvironment {
     // A group whose abort hangs keeps what it has until its process ends.
     const bool is_stuck = world_.nccl && world_.nccl->has_hung_abort(rank_);
     if (!is_stuck) observation.leaked_bytes += gpu_->allocated_bytes();
+    if (!is_stuck && gpu_->streams_in_use() > 0 && wrong_answer_.empty())
+      wrong_answer_ =
+          fmt::format("{} streams of the GPU were not given back", gpu_->streams_in_use());
     if (gpu_->allocated_bytes() == 0 && !is_stuck) return gpu_.reset();
     gpu_->stop();
     (void)gpu_.release();

@@ -89,6 +89,10 @@ void SimDevice::give_back(const Stream& stream) LOCKSTEP_NO_THREAD_SAFETY_ANALYS
   spare_.push_back(stream.handle);
 }
 
+std::size_t SimDevice::streams_in_use() const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
+  return lines_.size() - kFirstStream - 1 - spare_.size();
+}
+
 void* SimDevice::native(const Stream& stream) {
   MutexLock lock(mutex_);
   return &lines_[line_of(stream)];

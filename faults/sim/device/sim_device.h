@@ -99,6 +99,8 @@ class SimDevice final : public Device {
   Result<Stream> new_stream() override;  // at most 63 at a time
   // Not for the device's own. The stream is handed out again.
   void give_back(const Stream& stream) override;
+  // How many streams of new_stream() have not been given back. No scheduling point, either.
+  std::size_t streams_in_use() const;
   void* native(const Stream& stream) override;
   static Stream stream_of(void* native);  // the inverse of native()
   Event record(const Stream& stream) override;

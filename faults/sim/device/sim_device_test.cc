@@ -49,6 +49,7 @@ TEST(SimDevice, TheHostGoesOnBeforeWhatItSubmittedHasRun) {
 // A job makes a group after the other, each with streams of its own.
 TEST(SimDevice, AStreamThatIsGivenBackIsTheNextOne) {
   const Seen seen = run_on_device([](Bench& on) {
+    const std::size_t before = on.device.streams_in_use();
     const Stream kept = *on.device.new_stream();
     std::string ran;
     for (int i = 0; i < 200; ++i) {
@@ -59,6 +60,7 @@ TEST(SimDevice, AStreamThatIsGivenBackIsTheNextOne) {
       on.device.give_back(stream);
     }
     EXPECT_EQ(ran, std::string(200, 'x'));
+    EXPECT_EQ(on.device.streams_in_use(), before + 1);
   });
   EXPECT_EQ(seen.end, End::kFinished);
 }
