@@ -2,12 +2,13 @@
 // others carry the faults out: the simulated network and process group (faults/sim), a decorated
 // group on the gloo lane, and the harness for nodes.
 //
-// The sites of each rank are counted from begin_step(), or from begin_reset(). Between end_step()
-// and the next of these calls (construction, connecting) nothing is counted and nothing fires, but
-// from begin_connect() on faults of that connecting and of the store do. Each
-// fault of the plan fires at most once in a run. After its exit a rank has no more sites. A plan is
-// total: ranks are taken modulo the world, steps modulo the number of steps, and durations are
-// limited to kMaxDurationUs.
+// The sites of each rank are counted from begin_step(), or from begin_reset(). Between
+// end_step() and the next of these calls (construction, connecting) nothing is counted and
+// nothing fires, but from begin_connect() on faults of that connecting, of the store and of
+// memory do; the requests for memory are counted on in the reset that follows. Each fault of the
+// plan fires at most once in a run. After its exit a rank has no more sites. A plan is total:
+// ranks are taken modulo the world, steps modulo the number of steps, and durations are limited
+// to kMaxDurationUs.
 //
 // Threads: the injector has no thread and no lock. Where ranks are OS threads, use one injector
 // with the whole plan per rank, or a mutex around it. Cost: at a site for which the rank has no

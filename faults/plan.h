@@ -102,7 +102,8 @@ enum class Kind : std::uint8_t {
   // It then has an old generation of the group, in which it must not end a step.
   kRankLeftOut,
   // sim: the site-th request of `rank` for memory of tensors, or for pinned memory, is refused. In
-  // a reset it counts from the moment on at which the new group connects. In a step it counts the
+  // a reset it counts from the moment on at which the new group connects, and so what the training
+  // loop asks for before the reset begins. In a step it counts the
   // requests of the reducer, of the program for its gradients, and of the training loop itself,
   // which makes its own once more, so that such a fault has no effect.
   kMemoryRefused,
@@ -201,8 +202,8 @@ constexpr HookCall hook_call(const Fault& fault) {
 // How a user gives up: it aborts the process groups of the rank, there or in a thread of its own
 // that begins there; or its reducers. Only the thread that trains may abort a reducer, and not
 // within a backward or a reset; elsewhere the user aborts the groups instead. With kDestroy an
-// exception leaves the training loop, as soon as the present call of the reducer has returned: the
-// user destroys the reducers, and then aborts the groups; in a reset, the groups alone.
+// exception leaves the training loop, where it would make its next call in a step: the user
+// destroys the reducers, and then aborts the groups; in a reset, the groups alone.
 enum class AbortCall : std::uint8_t { kGroups, kGroupsByThread, kReducers, kDestroy };
 constexpr std::uint32_t kAbortCalls = 4;
 constexpr AbortCall abort_call(const Fault& fault) {

@@ -89,8 +89,9 @@ std::string difference(const std::string& base, const std::string& other, int ot
 Failure about(int rank, int self, std::string detail) {
   Failure failure;
   failure.code = Code::kDisagreement;
-  failure.rank = failure.suspect = rank;
+  failure.rank = rank;
   failure.reported_by = self;
+  if (rank != self) failure.suspect = rank;
   failure.definite = true;
   failure.collective = "all_gather";
   failure.detail = std::move(detail);
@@ -179,7 +180,9 @@ Status agree(ProcessGroup& group, const std::vector<std::string>& lines, Status 
   std::string second = group.rank() == other ? std::move(text) : std::string();
   LOCKSTEP_RETURN_IF_ERROR(broadcast(group, 0, first, headers[0].bytes));
   LOCKSTEP_RETURN_IF_ERROR(broadcast(group, other, second, odd->bytes));
-  return about(other, group.rank(), difference(first, second, other));
+  Failure failure = about(other, group.rank(), difference(first, second, other));
+  failure.suspect = other;
+  return failure;
 }
 
 Status agree_to_go_on(ProcessGroup& group, Status own) {

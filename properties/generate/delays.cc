@@ -18,7 +18,8 @@ constexpr std::uint32_t kDynamicPercent = 5;  // in dynamic mode
 constexpr std::uint32_t kNcclPercent = 20;
 constexpr std::uint32_t kMostDelays = 6;
 constexpr std::uint32_t kLeastUs = 20;
-// Delays of which four are longer than two timeouts and a second.
+// Four such delays together are longer than what a caller waits behind a group: two timeouts and a
+// second (deadline_behind() of reducer/comm/process_group.h).
 constexpr std::uint32_t kTightPercent = 15;
 constexpr std::uint32_t kDynamicTightPercent =
     100;  // where a rank may wait for the last collective

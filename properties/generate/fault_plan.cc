@@ -471,8 +471,8 @@ void PlanDrawer::draw_connect_fault() {
   case_.faults.faults.push_back(fault);
 }
 
-// Returns how many requests for memory a group makes while it connects. Over NCCL these are the
-// headers of collectives, sent and received, on the GPU and pinned.
+// Returns about how many requests for memory the groups of a rank make while they connect: three
+// for each group over NCCL, for headers, and some reducers have two groups.
 std::uint32_t PlanDrawer::group_requests() const {
   return program_.options.transport == reference::Transport::kNccl ? 5 : 0;
 }

@@ -349,7 +349,10 @@ TEST(Generate, TimeoutsComeWithSilenceAndLeaveRoomForDelays) {
     }
     if (is_tight(value)) {
       ++tight;
-      ASSERT_GT(value.timeout_ms * 1000u, value.faults.faults[0].duration_us) << "case " << index;
+      const std::uint32_t delay_us = value.faults.faults[0].duration_us;
+      ASSERT_GE(delay_us, 1'200'000u) << "case " << index;
+      ASSERT_GT(value.timeout_ms * 1000u, delay_us) << "case " << index;
+      ASSERT_LE(value.timeout_ms, delay_us / 1000 + 300) << "case " << index;
       continue;
     }
     ASSERT_EQ(value.timeout_ms > 0, silent) << "case " << index;

@@ -210,7 +210,11 @@ class SimEnvironment final : public RankEnvironment {
     // A group whose abort hangs keeps what it has until its process ends.
     const bool is_stuck = world_.nccl && world_.nccl->has_hung_abort(rank_);
     if (!is_stuck) observation.leaked_bytes += gpu_->allocated_bytes();
-    if (!is_stuck && gpu_->streams_in_use() > 0 && wrong_answer_.empty())
+    // A group through host memory whose waits for the GPU fail twice keeps its stream.
+    const auto failing_calls =
+        std::count_if(case_.faults.faults.begin(), case_.faults.faults.end(),
+                      [](const auto& fault) { return fault.kind == faults::Kind::kCallError; });
+    if (!is_stuck && failing_calls < 2 && gpu_->streams_in_use() > 0 && wrong_answer_.empty())
       wrong_answer_ =
           fmt::format("{} streams of the GPU were not given back", gpu_->streams_in_use());
     if (gpu_->allocated_bytes() == 0 && !is_stuck) return gpu_.reset();

@@ -121,15 +121,16 @@ class ErrorOracle {
                     : wrong("error", what, where);
   }
 
-  // Nobody says that time is up before a timeout has passed since the first step began (F1).
+  // Nobody says that time is up before a timeout has passed since the first step in this group
+  // began (F1).
   Verdict judge_timeout(const ObservedStep& step) const {
     if (step.status.code() != Code::kTimeout || some_user_says_timeout()) return {};
-    const std::uint64_t took_ms = (step.end_us - first_begin_us()) / 1000;
+    const std::uint64_t took_ms = (step.end_us - first_begin_us(step.generation)) / 1000;
     const std::uint64_t timeout_ms = gloo_timeout_ms(case_);
     if (took_ms + 1 >= timeout_ms) return {};
     return wrong("error",
-                 fmt::format("a timeout {} ms after the first step began, and the timeout is {} "
-                             "ms: {}",
+                 fmt::format("a timeout {} ms after the first step in this group began, and the "
+                             "timeout is {} ms: {}",
                              took_ms, timeout_ms, step.status.to_string()),
                  fmt::format(", step {}", step.step));
   }
@@ -141,10 +142,11 @@ class ErrorOracle {
     });
   }
 
-  std::uint64_t first_begin_us() const {
+  std::uint64_t first_begin_us(std::uint32_t generation) const {
     std::uint64_t first = ~std::uint64_t{0};
     for (const RankObservation& rank : observation_.ranks)
-      if (!rank.steps.empty()) first = std::min(first, rank.steps.front().begin_us);
+      for (const ObservedStep& step : rank.steps)
+        if (step.generation == generation) first = std::min(first, step.begin_us);
     return first;
   }
 

@@ -273,7 +273,12 @@ void FaultErrors::require_abort(std::uint32_t step, Requirements& it) const {
     it.allow(Must::kAbort, {.codes = Among::of({Code::kPoisoned}), .causes = rank, .with = kTold});
   if (is_own) return;
   // A reducer that is destroyed with collectives in flight ends the group by itself.
-  if (faults::abort_call(fault) == faults::AbortCall::kDestroy)
+  const auto& steps = c_.observation_.ranks[fault.rank].steps;
+  const bool may_be_in_flight =
+      c_.joins() || std::any_of(steps.begin(), steps.end(), [](const ObservedStep& each) {
+        return each.is_destroyed && each.launched;
+      });
+  if (faults::abort_call(fault) == faults::AbortCall::kDestroy && may_be_in_flight)
     it.allow(Must::kAbort, {.codes = Among::of({Code::kAborted}), .causes = rank});
   Among lost = kPeerLost;
   // The group of NCCL tells its peers that a rank has aborted, and leaves the rest to the report.

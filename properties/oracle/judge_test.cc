@@ -262,7 +262,8 @@ TEST_F(JudgeTest, ATimeoutThatComesBeforeTheTimeIsUpIsWrong) {
   step(0).end_us -= 1'000;
   const Verdict verdict = judge_errors(case_, expectation_, observation_);
   EXPECT_EQ(verdict.failing, Failing::kWrongError);
-  EXPECT_NE(verdict.message.find("a timeout 98 ms after the first step began"), std::string::npos)
+  EXPECT_NE(verdict.message.find("a timeout 98 ms after the first step in this group began"),
+            std::string::npos)
       << verdict.message;
 }
 

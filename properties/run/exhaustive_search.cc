@@ -30,6 +30,7 @@ class Fingerprint {
     add(static_cast<std::uint64_t>(step.failed_call));
     add(step.poisoned);
     add(step.launched);
+    add(step.is_destroyed);
     for (const ObservedGradient& gradient : step.gradients)
       add(gradient.defined << 2 | gradient.same_storage << 1 | (gradient.shares_with << 3));
     for (const std::uint64_t word : step.state) add(word);
