@@ -62,9 +62,7 @@ Status UserAbort::destroy_reducers(TrainingSubject& subject, std::string& wrong)
   }
   const auto has_ended = [](const auto& group) { return !group->health().ok(); };
   const auto has_own_end = [&](const auto& group) {
-    if (!has_ended(group)) return false;
-    const Failure& failure = group->health().failure();
-    return failure.code == Code::kAborted && failure.rank == group->rank();
+    return has_ended(group) && group->health().failure().rank == group->rank();
   };
   const bool was_usable = std::none_of(groups.begin(), groups.end(), has_ended);
   const bool has_launched = subject.destroy_reducers();
