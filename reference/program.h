@@ -422,11 +422,11 @@ std::uint32_t reducer_count(const Program& program);
 // the others.
 Program share_of(const Program& program, std::uint32_t reducer);
 
-// Whether the reducer has a second process group, which carries what a backward sends.
+// Returns whether each reducer has a second process group, for the collectives of its backwards.
 inline bool has_backward_group(const Options& options) {
   return options.launch == Launch::kAfterBackward && options.own_group;
 }
-// Whether a rank may have several process groups.
+// Returns whether a rank may have more than one process group.
 inline bool has_several_groups(const Options& options) {
   return has_backward_group(options) || options.group_each;
 }

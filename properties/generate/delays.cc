@@ -20,9 +20,7 @@ constexpr std::uint32_t kMostDelays = 6;
 constexpr std::uint32_t kLeastUs = 20;
 // Four such delays together are longer than what a caller waits behind a group: two timeouts and a
 // second (deadline_behind() of reducer/comm/process_group.h).
-constexpr std::uint32_t kTightPercent = 15;
-constexpr std::uint32_t kDynamicTightPercent =
-    100;  // where a rank may wait for the last collective
+constexpr std::uint32_t kTightPercent = 15;  // where no rank waits for the last collective first
 constexpr std::uint32_t kTightUs = 1'200'000;
 constexpr std::uint32_t kTightMostUs = 1'500'000;
 
@@ -65,7 +63,7 @@ void draw_delays_in_turn(Random random, const GenerateOptions& options, Case& va
   // Half of them last for longer than a group over NCCL waits before it looks into the store.
   delay.duration_us = kLeastUs << random.below(random.percent(50) ? 6 : 13);
   const bool is_tight = plan.empty() && value.timeout_ms == 0 && may_have_tight_timeout(program) &&
-                        random.percent(is_dynamic ? kDynamicTightPercent : kTightPercent);
+                        (random.percent(kTightPercent) || is_dynamic);
   if (is_tight) draw_tight_timeout(random, delay, value);
   const std::uint32_t count = is_tight ? kMostDelays : random.between(2, kMostDelays);
   const std::uint32_t first =

@@ -327,7 +327,7 @@ TEST(Generate, LargestValuesHaveFiniteMeans) {
   EXPECT_GT(found, 50);
 }
 
-// Whether one rank delays six collectives in turn for the same time, and nothing else is planned.
+// Returns whether the plan is that one rank begins six collectives late, each by the same time.
 bool is_tight(const Case& value) {
   const auto& plan = value.faults.faults;
   return value.timeout_ms > 0 && plan.size() == 6 &&

@@ -210,11 +210,7 @@ class SimEnvironment final : public RankEnvironment {
     // A group whose abort hangs keeps what it has until its process ends.
     const bool is_stuck = world_.nccl && world_.nccl->has_hung_abort(rank_);
     if (!is_stuck) observation.leaked_bytes += gpu_->allocated_bytes();
-    // A group through host memory whose waits for the GPU fail twice keeps its stream.
-    const auto failing_calls =
-        std::count_if(case_.faults.faults.begin(), case_.faults.faults.end(),
-                      [](const auto& fault) { return fault.kind == faults::Kind::kCallError; });
-    if (!is_stuck && failing_calls < 2 && gpu_->streams_in_use() > 0 && wrong_answer_.empty())
+    if (!is_stuck && !may_keep_stream() && gpu_->streams_in_use() > 0 && wrong_answer_.empty())
       wrong_answer_ =
           fmt::format("{} streams of the GPU were not given back", gpu_->streams_in_use());
     if (gpu_->allocated_bytes() == 0 && !is_stuck) return gpu_.reset();
@@ -379,6 +375,16 @@ class SimEnvironment final : public RankEnvironment {
 
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
   bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
+
+  // A group that goes through host memory, and whose waits for the GPU fail twice, keeps its
+  // stream.
+  bool may_keep_stream() const {
+    const auto& plan = case_.faults.faults;
+    return case_.program.options.transport == reference::Transport::kStaged &&
+           std::count_if(plan.begin(), plan.end(), [](const faults::Fault& fault) {
+             return fault.kind == faults::Kind::kCallError;
+           }) > 1;
+  }
 
   Result<std::shared_ptr<ProcessGroup>> make_group(const std::vector<std::uint32_t>& members,
                                                    std::int64_t number, std::uint32_t generation) {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "properties/oracle/oracles.h"
-#include "properties/run/case_runner.h"
+#include "properties/oracle/test_observed.h"
 
 namespace lockstep::properties {
 namespace {
@@ -21,20 +21,6 @@ class DiagnosisOracleTest : public ::testing::Test {
     program.parameters.resize(2);
     program.steps.resize(2);
     for (reference::Step& step : program.steps) step.variants = {pass_of({0, 1})};
-  }
-
-  static reference::RankPass pass_of(const std::vector<std::uint32_t>& parameters) {
-    reference::Forward forward;
-    for (const std::uint32_t parameter : parameters) {
-      reference::Node node;
-      node.parameter = parameter;
-      node.inputs.resize(1);
-      forward.nodes.push_back(node);
-    }
-    forward.outputs.resize(1);
-    reference::RankPass pass;
-    pass.forwards = {forward};
-    return pass;
   }
 
   // In step 1 the transport of rank 1 fails at its first collective.

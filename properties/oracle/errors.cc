@@ -121,10 +121,11 @@ class ErrorOracle {
                     : wrong("error", what, where);
   }
 
-  // Nobody says that time is up before a timeout has passed since the first step in this group
-  // began (F1).
+  // Nobody but a user who gives up says that time is up before a timeout has passed since the first
+  // step in this group began (F1).
   Verdict judge_timeout(const ObservedStep& step) const {
-    if (step.status.code() != Code::kTimeout || some_user_says_timeout()) return {};
+    if (step.status.code() != Code::kTimeout) return {};
+    if (step.status.failure().detail.find(kAbortText) != std::string::npos) return {};
     const std::uint64_t took_ms = (step.end_us - first_begin_us(step.generation)) / 1000;
     const std::uint64_t timeout_ms = gloo_timeout_ms(case_);
     if (took_ms + 1 >= timeout_ms) return {};
@@ -133,13 +134,6 @@ class ErrorOracle {
                              "timeout is {} ms: {}",
                              took_ms, timeout_ms, step.status.to_string()),
                  fmt::format(", step {}", step.step));
-  }
-
-  bool some_user_says_timeout() const {
-    const auto& plan = case_.faults.faults;
-    return std::any_of(plan.begin(), plan.end(), [](const faults::Fault& fault) {
-      return fault.kind == faults::Kind::kUserAbort && user_abort_error(fault) == Code::kTimeout;
-    });
   }
 
   std::uint64_t first_begin_us(std::uint32_t generation) const {

@@ -65,8 +65,8 @@ TEST_F(FaultReach, AnErrorThatTheRankSurvivesIsInTheStepsAfterTheRecovery) {
   EXPECT_FALSE(reaches_first_step(faults::Kind::kOperationError, {0, 1, 2}));
 }
 
-// What a rank uses in a step is that which the fault ended, until a recovery replaces it. A reset
-// that the fault has ended is repeated.
+// A rank uses the groups and reducers that the fault ended until a recovery replaces them. A reset
+// that the fault has ended is repeated, and gives the rank new ones.
 TEST_F(FaultReach, AFaultOutlivesItsStepUntilItsRankResets) {
   fault_.step = 0;
   EXPECT_TRUE(outlives(observation_, fault_, 0));

@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "properties/run/case_runner.h"
+#include "properties/oracle/test_observed.h"
 
 namespace lockstep::properties {
 namespace {
@@ -35,18 +35,12 @@ class JudgeTest : public ::testing::Test {
     reference::Program& program = case_.program;
     set(program.options);
     program.parameters.clear();
-    reference::Forward forward;
+    std::vector<std::uint32_t> all;
     for (std::uint32_t p = 0; p < sizes.size(); ++p) {
-      reference::Parameter parameter;
-      parameter.sizes = {sizes[p]};
-      program.parameters.push_back(parameter);
-      reference::Node node;
-      node.parameter = p;
-      node.inputs.resize(1);
-      forward.nodes.push_back(node);
+      all.push_back(p);
+      program.parameters.push_back({.sizes = {sizes[p]}});
     }
-    forward.outputs.resize(1);
-    program.steps[0].variants[0].forwards = {forward};
+    program.steps[0].variants[0] = pass_of(all);
     program.steps.push_back(program.steps[0]);
     observe();
   }

@@ -5,30 +5,39 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
+
+// A pass that uses these parameters, one after the other, in one forward and one backward.
+inline reference::RankPass pass_of(const std::vector<std::uint32_t>& parameters) {
+  reference::Forward forward;
+  for (const std::uint32_t parameter : parameters) {
+    reference::Node node;
+    node.parameter = parameter;
+    node.inputs.resize(1);
+    forward.nodes.push_back(node);
+  }
+  forward.outputs.resize(1);
+  reference::RankPass pass;
+  pass.forwards = {forward};
+  return pass;
+}
 
 // In the only step each rank uses every parameter.
 class ObservedCaseTest : public ::testing::Test {
  protected:
   explicit ObservedCaseTest(std::uint32_t parameters) {
     reference::Program& program = case_.program;
-    program.parameters.resize(parameters);
-    reference::Forward forward;
+    std::vector<std::uint32_t> all;
     for (std::uint32_t p = 0; p < parameters; ++p) {
-      program.parameters[p].sizes = {3};
-      reference::Node node;
-      node.parameter = p;
-      node.inputs.resize(1);
-      forward.nodes.push_back(node);
+      all.push_back(p);
+      program.parameters.push_back({.sizes = {3}});
     }
-    forward.outputs.resize(1);
-    reference::RankPass pass;
-    pass.forwards = {forward};
     reference::Step step;
-    step.variants = {pass, pass};
+    step.variants = {pass_of(all), pass_of(all)};
     program.steps = {step};
   }
 

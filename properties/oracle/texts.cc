@@ -16,10 +16,10 @@ namespace lockstep::properties {
 namespace {
 
 // The errors whose cause is known, and not inferred from the silence of a peer.
-constexpr Among kDefinite = Among::of(
-    {Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
-     Code::kRequiresGrad, Code::kUnevenInputs, Code::kMismatch, Code::kCorrupted,
-     Code::kUserFailure, Code::kOutOfMemory, Code::kInvalidArgument, Code::kDisagreement});
+constexpr Among kDefinite =
+    Among::of({Code::kIncomplete, Code::kReadyTwice, Code::kSecondBackward, Code::kUsageChanged,
+               Code::kRequiresGrad, Code::kUnevenInputs, Code::kMismatch, Code::kCorrupted,
+               Code::kUserFailure, Code::kOutOfMemory, Code::kInvalidArgument});
 
 bool says(const std::string& text, const std::string& words) {
   return text.find(words) != std::string::npos;

@@ -33,8 +33,7 @@ TEST_F(TextsTest, ATextThatBeginsInsideOfASentenceIsWrong) {
 }
 
 TEST_F(TextsTest, WhatARankKnowsByItselfIsCertain) {
-  for (const Code code :
-       {Code::kUserFailure, Code::kOutOfMemory, Code::kInvalidArgument, Code::kDisagreement}) {
+  for (const Code code : {Code::kUserFailure, Code::kOutOfMemory, Code::kInvalidArgument}) {
     error_.code = code;
     error_.definite = true;
     EXPECT_EQ(said_of(error_), "") << name_of(code);
