@@ -7,8 +7,9 @@ set(LOCKSTEP_TORCH_ROOT "" CACHE PATH "A folder with another libtorch than the s
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Sanitizer: empty, address (with undefined) or thread")
 set_property(CACHE LOCKSTEP_SANITIZE PROPERTY STRINGS "" address thread)
 set(LOCKSTEP_SEEDED_DIR "" CACHE PATH "A further folder of seeded-bug patches, besides faults/seeded")
-set(LOCKSTEP_MUTANTS 0 CACHE STRING "Mutants in place of the planted bugs: how many (ci/mutants)")
+set(LOCKSTEP_MUTANTS 0 CACHE STRING "Mutants in place of the planted bugs: how many, or all (ci/mutants)")
 set(LOCKSTEP_MUTANTS_SEED 1 CACHE STRING "The seed by which mutants are chosen")
+set(LOCKSTEP_MUTANTS_DONE "" CACHE FILEPATH "A log of `lockstep eval`: the mutants in it are not made")
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)

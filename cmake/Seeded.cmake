@@ -48,9 +48,9 @@ function(lockstep_mutant_copy root)
   add_custom_command(OUTPUT ${root}/planted.stamp
                      COMMAND ${LOCKSTEP_PYTHON} ${script} --source ${PROJECT_SOURCE_DIR} --files ${root}/files.txt --out ${root}
                              --list ${root}/list.cc --count ${LOCKSTEP_MUTANTS} --seed ${LOCKSTEP_MUTANTS_SEED}
-                             --equivalent ${equivalent}
+                             --equivalent ${equivalent} "--done=${LOCKSTEP_MUTANTS_DONE}"
                      COMMAND ${CMAKE_COMMAND} -E touch ${root}/planted.stamp
-                     DEPENDS ${script} ${equivalent} ${originals} ${root}/files.txt
+                     DEPENDS ${script} ${equivalent} ${originals} ${root}/files.txt ${LOCKSTEP_MUTANTS_DONE}
                      COMMENT "Making the mutants" VERBATIM)
 endfunction()
 

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Makes mutants: small changes of single places of the reducer, all compiled in, of which one is on.
 
-  mutate.py --source ROOT --files FILE --out FOLDER --list FILE.cc --count N --seed S --equivalent FILE
-  mutate.py --source ROOT --files FILE --table          lists every mutant that could be made
+  mutate.py --source ROOT --files FILE --out FOLDER --list FILE.cc --count N|all --seed S --equivalent FILE [--done LOG]
+  mutate.py --source ROOT --files FILE --table [--equivalent FILE] [--done LOG]     lists those that could be made
 
 FILES names the sources below ROOT, one per line; all are copied to FOLDER, with N mutants in those that MUTATED names.
 The list is the table of faults/seeded/seeded.h, so that `seeded:ID` switches a mutant on as it does a planted bug. An id
 is made from the text of its line and the change, so it stays when other lines move. EQUIVALENT has lines `ID reason`:
-mutants that nobody can tell from the original; they are not made.
+mutants that nobody can tell from the original; they are not made. Neither are those that LOG has a trial of, the log of
+`lockstep eval`: with a count of `all`, as many are made as there are places for, and the rest in a later build.
 
 The sources are not parsed. Comments and strings are blanked, and what is left is formatted by clang-format, so a binary
 operator has blanks around it, and template brackets have none.
 """
 import argparse
 import hashlib
+import json
 import os
 import random
 import re
@@ -185,13 +187,13 @@ def all_mutants(root, files):
 
 
 def chosen(mutants, count, seed):
-    """`count` of them, no two at one place, each file with its share."""
+    """`count` of them, or as many as can be, no two at one place."""
     order = sorted(mutants, key=lambda each: each.id)
     random.Random(seed).shuffle(order)
     taken, out = {}, []
     for mutant in order:
         spans = taken.setdefault(mutant.path, [])
-        if len(out) == count:
+        if count is not None and len(out) == count:
             break
         if all(mutant.end < a or b < mutant.start for a, b in spans):
             spans.append((mutant.start, mutant.end))
@@ -225,30 +227,46 @@ def read_equivalent(path):
     return ids
 
 
+def read_done(path):
+    """The mutants that a log of `lockstep eval` has trials of; none if there is no log yet."""
+    ids = set()
+    if not path or not os.path.exists(path):
+        return ids
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):  # a torn last line counts for nothing
+                ids.add(json.loads(line).get("bug"))
+    return ids
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", required=True)
     parser.add_argument("--files", required=True)
     parser.add_argument("--out")
     parser.add_argument("--list")
-    parser.add_argument("--count", type=int, default=0)
+    parser.add_argument("--count", default="0")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--equivalent")
+    parser.add_argument("--done", default="")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     with open(options.files, encoding="utf-8") as file:
         files = file.read().split()
     mutants = all_mutants(options.source, files)
+    equivalent = read_equivalent(options.equivalent) if options.equivalent else set()
+    left_out = equivalent | read_done(options.done)
     if options.table:
         for mutant in mutants:
-            print(f"{mutant.id} {mutant.path}:{mutant.line}: {mutant.what}: {mutant.original}")
+            if mutant.id not in left_out:
+                print(f"{mutant.id} {mutant.path}:{mutant.line}: {mutant.what}: {mutant.original}")
         return
     known = {mutant.id for mutant in mutants}
-    equivalent = read_equivalent(options.equivalent)
     for gone in sorted(equivalent - known):
         print(f"mutate.py: {options.equivalent}: {gone} is no mutant of these sources any more: remove it", file=sys.stderr)
-    picked = chosen([each for each in mutants if each.id not in equivalent], options.count, options.seed)
-    if len(picked) < options.count:
+    count = None if options.count == "all" else int(options.count)
+    picked = chosen([each for each in mutants if each.id not in left_out], count, options.seed)
+    if count is not None and len(picked) < count:
         sys.exit(f"mutate.py: there are only {len(picked)} mutants at places of their own: ask for fewer")
     by_path = {}
     for mutant in picked:
