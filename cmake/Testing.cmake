@@ -2,6 +2,7 @@
 # lockstep_test_sources(OUT folder...): their *_test.cc files.
 # lockstep_test(name SOURCES ... LIBS ... [LABELS ...] [RESOURCE_LOCK ...] [COST ...] [WAITS]): a GoogleTest program; every test
 # in it is a test of ctest. Of tests with the same RESOURCE_LOCK one runs at a time. Those with a higher COST begin sooner.
+# lockstep_tested(SOURCE...): these are in a test program; ci/checks/tests finds a *_test.cc of which nobody says so.
 # lockstep_long_test(SECONDS TEST...): tests that take about so many seconds, so that ctest begins with them, in a fresh clone too.
 # lockstep_waiting_test(SECONDS TEST...): the same for tests that wait for nearly all of that time: for a timeout, or a process.
 #
@@ -31,11 +32,19 @@ function(lockstep_test_sources out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
+function(lockstep_tested)
+  foreach(source ${ARGN})
+    get_filename_component(source ${source} ABSOLUTE)
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TESTED ${source})
+  endforeach()
+endfunction()
+
 function(lockstep_test name)
   cmake_parse_arguments(ARG "WAITS" "RESOURCE_LOCK;COST" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT ARG_SOURCES)
     return()
   endif()
+  lockstep_tested(${ARG_SOURCES})
   # Less than of a library: after a change of one test all of its batch are compiled. Most of them are small, and then most of
   # the time goes to GoogleTest's headers and templates, so the size counts, and not how many they are.
   set(LOCKSTEP_BATCH_SIZE 30)

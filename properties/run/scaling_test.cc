@@ -12,11 +12,13 @@ namespace {
 
 constexpr double kLinear = 1.1;  // a chain of W - 1 messages grows a little faster than W
 
-Point of(const Run& run, Phase phase) { return run.points.at(static_cast<std::size_t>(phase)); }
+Point of(const scaling::Run& run, Phase phase) {
+  return run.points.at(static_cast<std::size_t>(phase));
+}
 
 TEST(Scaling, NothingGrowsFasterThanTheNumberOfRanks) {
-  const Run small = measure(16);
-  const Run large = measure(64);
+  const scaling::Run small = measure(16);
+  const scaling::Run large = measure(64);
   ASSERT_EQ(small.problem, "");
   ASSERT_EQ(large.problem, "");
   ASSERT_EQ(small.points.size(), static_cast<std::size_t>(kPhases));
@@ -35,7 +37,7 @@ TEST(Scaling, NothingGrowsFasterThanTheNumberOfRanks) {
 // The figures are those of the algorithms: four buckets of 2,048 floats go around a ring twice,
 // and before each of them a rank sends its header to its neighbour.
 TEST(Scaling, APassSendsWhatFourRingsSend) {
-  const Run run = measure(8);
+  const scaling::Run run = measure(8);
   ASSERT_EQ(run.problem, "");
   const Point pass = of(run, Phase::kPass);
   EXPECT_EQ(pass.virtual_us, 4 * 2 * 7 * kHopUs + 4 * kHopUs);
@@ -44,15 +46,15 @@ TEST(Scaling, APassSendsWhatFourRingsSend) {
 }
 
 TEST(Scaling, TheExitOfARankIsKnownAtOnce) {
-  const Run small = measure(32);
-  const Run large = measure(128);
+  const scaling::Run small = measure(32);
+  const scaling::Run large = measure(128);
   ASSERT_EQ(small.problem, "");
   ASSERT_EQ(large.problem, "");
   EXPECT_EQ(of(small, Phase::kExitOfARank).virtual_us, of(large, Phase::kExitOfARank).virtual_us);
 }
 
 TEST(Scaling, ALargestJobEnds) {
-  const Run run = measure(kMaxRanks);
+  const scaling::Run run = measure(kMaxRanks);
   EXPECT_EQ(run.problem, "");
 }
 
