@@ -12,6 +12,7 @@ constexpr std::uint64_t infinity_of(const Format& format) {
 
 // For the formats that the processor does not know; x is no NaN.
 inline std::uint64_t narrow_bits(const Format& format, double x) {
+  assert(format.bytes == 2);
   const std::uint64_t sign = std::uint64_t{std::signbit(x)} << 15;
   const double rounded = std::fabs(nearest_narrow(format, x));
   const std::uint64_t magnitude = std::bit_cast<std::uint64_t>(rounded);
@@ -28,22 +29,37 @@ inline std::uint64_t narrow_bits(const Format& format, double x) {
   return sign | biased << format.mantissa_bits | mantissa;
 }
 
-// nearest() in a loop, with the choice of the dtype made once and not for every element.
+template <DType kDType>
+inline std::uint64_t round_to(double x) {
+  static_assert(kDType != DType::kComplex64, "its parts are rounded one by one");
+  constexpr Format kFormat = format_of(kDType);
+  if (x != x) return infinity_of(kFormat) | std::uint64_t{1} << (kFormat.mantissa_bits - 1);
+  if constexpr (kDType == DType::kFloat64) return std::bit_cast<std::uint64_t>(x);
+  if constexpr (kDType == DType::kFloat32)
+    return std::bit_cast<std::uint32_t>(static_cast<float>(x));
+  return narrow_bits(kFormat, x);
+}
+
+// Calls f with an object whose `dtype` is a constant: the choice is made once and not for every
+// element.
+template <DType kDType>
+struct Chosen {
+  static constexpr DType dtype = kDType;
+};
+template <class F>
+void with_dtype(DType dtype, F f) {
+  if (dtype == DType::kFloat64) return f(Chosen<DType::kFloat64>{});
+  if (dtype == DType::kFloat16) return f(Chosen<DType::kFloat16>{});
+  if (dtype == DType::kBFloat16) return f(Chosen<DType::kBFloat16>{});
+  assert(dtype == DType::kFloat32 || dtype == DType::kComplex64);
+  f(Chosen<DType::kFloat32>{});
+}
+
 void round_all(DType dtype, double* values, std::size_t count) {
-  switch (dtype) {
-    case DType::kFloat32:
-    case DType::kComplex64:
-      for (std::size_t i = 0; i < count; ++i) values[i] = nearest(DType::kFloat32, values[i]);
-      return;
-    case DType::kFloat64:
-      return;
-    case DType::kFloat16:
-      for (std::size_t i = 0; i < count; ++i) values[i] = nearest(DType::kFloat16, values[i]);
-      return;
-    case DType::kBFloat16:
-      for (std::size_t i = 0; i < count; ++i) values[i] = nearest(DType::kBFloat16, values[i]);
-      return;
-  }
+  if (dtype == DType::kFloat64) return;
+  with_dtype(dtype, [&](auto chosen) {
+    for (std::size_t i = 0; i < count; ++i) values[i] = nearest(chosen.dtype, values[i]);
+  });
 }
 
 }  // namespace
@@ -56,6 +72,7 @@ double to_double(DType dtype, std::uint64_t bits) {
   if (dtype == DType::kBFloat16) {  // the upper half of a float
     return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
   }
+  assert(dtype == DType::kFloat16);
   assert(bits <= 0xffff);
   const std::uint64_t sign = (bits & 0x8000) << 48;
   const std::uint64_t exponent = bits >> 10 & 0x1f;
@@ -67,43 +84,6 @@ double to_double(DType dtype, std::uint64_t bits) {
   const std::uint64_t wide = exponent == 0x1f ? 0x7ff : exponent - 15 + 1023;
   return std::bit_cast<double>(sign | wide << 52 | mantissa << 42);
 }
-
-namespace {
-
-template <DType kDType>
-inline std::uint64_t round_to(double x) {
-  if (x != x) {
-    constexpr Format kFormat = format_of(kDType);
-    return infinity_of(kFormat) | std::uint64_t{1} << (kFormat.mantissa_bits - 1);
-  }
-  if constexpr (kDType == DType::kFloat64) return std::bit_cast<std::uint64_t>(x);
-  if constexpr (kDType == DType::kFloat32)
-    return std::bit_cast<std::uint32_t>(static_cast<float>(x));
-  return narrow_bits(format_of(kDType), x);
-}
-
-// Calls f with an object whose `dtype` is a constant: the choice is made once and not for every
-// element.
-template <DType kDType>
-struct Chosen {
-  static constexpr DType dtype = kDType;
-};
-template <class F>
-void with_dtype(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kFloat32:
-    case DType::kComplex64:
-      return f(Chosen<DType::kFloat32>{});
-    case DType::kFloat64:
-      return f(Chosen<DType::kFloat64>{});
-    case DType::kFloat16:
-      return f(Chosen<DType::kFloat16>{});
-    case DType::kBFloat16:
-      return f(Chosen<DType::kBFloat16>{});
-  }
-}
-
-}  // namespace
 
 std::uint64_t round_from_double(DType dtype, double x) {
   std::uint64_t bits = 0;

@@ -86,17 +86,9 @@ inline double nearest_narrow(const Format& format, double x) {
 
 // The value of the dtype nearest to x.
 inline double nearest(DType dtype, double x) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return x;
-    case DType::kFloat16:
-      return nearest_narrow(format_of(DType::kFloat16), x);
-    case DType::kBFloat16:
-      return nearest_narrow(format_of(DType::kBFloat16), x);
-    case DType::kFloat32:
-    case DType::kComplex64:
-      break;
-  }
+  if (dtype == DType::kFloat64) return x;
+  if (dtype == DType::kFloat16) return nearest_narrow(format_of(DType::kFloat16), x);
+  if (dtype == DType::kBFloat16) return nearest_narrow(format_of(DType::kBFloat16), x);
   return static_cast<double>(static_cast<float>(x));
 }
 

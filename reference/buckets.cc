@@ -39,7 +39,10 @@ std::vector<ExpectedBucket> assign_buckets(const Program& program, const Contrac
   std::vector<ExpectedBucket> buckets;
   std::map<std::pair<DType, std::uint32_t>, Group> groups;
   for (const std::uint32_t index : order ? *order : construction_order(program)) {
+    assert(index < program.parameters.size());
     const Parameter& parameter = program.parameters[index];
+    assert(is_reduced(parameter));
+    assert(parameter.shared_with == 0);
     Group& group = groups[{parameter.dtype, parameter.device}];
     if (parameter.sparse || !group.open) {
       if (!parameter.sparse) group.open = buckets.size();

@@ -59,6 +59,7 @@ std::vector<OrderRun> gloo_ring(std::uint32_t ranks, std::uint64_t elements,
     }
     runs.push_back(run);
   }
+  assert(elements == 0 || runs.back().end == elements);
   return runs;
 }
 
@@ -89,8 +90,11 @@ std::vector<OrderRun> gloo_bcube(std::uint32_t ranks, std::uint64_t elements) {
       owner += digit * distance;
       distance *= size;
       rest /= size;
+      assert(part_begin <= begin);
+      assert(begin < part_end);
     }
     assert(additions == ranks - 1);
+    assert(owner < ranks);
     run.end = part_end;
     run.result = static_cast<std::uint8_t>(owner);
     runs.push_back(run);
@@ -126,6 +130,7 @@ std::vector<OrderRun> nccl_ring(std::uint32_t ranks, std::uint64_t elements,
       runs.push_back(run);
     }
   }
+  assert(elements == 0 || runs.back().end == elements);
   return runs;
 }
 

@@ -18,6 +18,8 @@ std::uint64_t row_elements(const Parameter& parameter) {
 
 std::vector<std::uint32_t> looked_up(const Program& program, const Parameter& parameter,
                                      std::uint32_t rank, const Use& use) {
+  assert(parameter.sparse);
+  assert(use.entries <= kMaxEntries);
   std::vector<std::uint32_t> rows;
   const std::uint32_t all = parameter.sizes[0];
   if (all == 0) return rows;
@@ -34,7 +36,7 @@ Entries entries_of(const Program& program, const Parameter& parameter, std::uint
   out.rows = looked_up(program, parameter, rank, use);
   out.values.resize(out.rows.size() * row_elements(parameter));
   const UseValues values(program, parameter, rank, use.step_key, use.node_key);
-  for (std::size_t e = 0; e < out.values.size(); ++e) out.values[e] = values.at(e);
+  values.read(out.values.data(), out.values.size());
   multiply_values(parameter.dtype, out.values.data(), scalar, out.values.size());
   return out;
 }
@@ -47,8 +49,10 @@ void append(Entries& into, const Entries& from) {
 Entries coalesced(const Parameter& parameter, const Entries& entries) {
   std::map<std::uint32_t, std::vector<double>> rows;
   const auto width = static_cast<std::ptrdiff_t>(row_elements(parameter));
+  assert(entries.values.size() == entries.rows.size() * row_elements(parameter));
   auto from = entries.values.begin();
   for (const std::uint32_t row : entries.rows) {
+    assert(row < parameter.sizes[0]);
     const std::vector<double> values(from, from + width);
     from += width;
     const auto [at, is_new] = rows.emplace(row, values);
@@ -64,6 +68,7 @@ std::uint64_t append_bits(const Parameter& parameter, const Entries& entries,
   const std::uint64_t offset = bits.size();
   const std::uint64_t width = row_elements(parameter);
   const Entries rows = coalesced(parameter, entries);
+  assert(rows.rows.size() <= parameter.sizes[0]);
   bits.resize(offset + gradient_words(parameter));
   for (std::size_t i = 0; i < rows.rows.size(); ++i) {
     bits[offset + value_count(parameter) + rows.rows[i]] = 1;
@@ -91,6 +96,7 @@ std::vector<ExpectedCollective> gather_rows(std::uint32_t bucket, const Paramete
                                             const std::vector<Entries>& contributions) {
   std::uint64_t most = 0;
   for (const Entries& each : contributions) most = std::max<std::uint64_t>(most, each.rows.size());
+  assert(most <= parameter.sizes[0]);  // the lists are coalesced
   const std::uint64_t value_bytes = size_of(parameter.dtype) / parts_of(parameter.dtype);
   std::vector<ExpectedCollective> gathered;
   for (const std::uint64_t bytes : {sizeof(std::uint64_t), row_elements(parameter) * value_bytes})

@@ -1,5 +1,7 @@
 #include "reference/state.h"
 
+#include <cassert>
+
 #include "reference/arithmetic.h"
 
 namespace lockstep::reference {
@@ -25,6 +27,8 @@ std::vector<StateTensor> state_tensors(const Program& program) {
   for (std::uint32_t i = 0; program.options.with_values && i < program.parameters.size(); ++i) {
     const Parameter& each = program.parameters[i];
     if (owner_of(program, i) != i) continue;
+    assert(each.copy_of <= i);
+    assert(is_original(program.parameters[i - each.copy_of]));
     number_of[i] = static_cast<std::uint32_t>(tensors.size());
     tensors.push_back({each.key, element_count(each), each.dtype, each.device, false, each.ignored,
                        number_of[i] - number_of[i - each.copy_of], each.reducer});
@@ -42,6 +46,7 @@ std::vector<std::uint64_t> buffer_chunks(const Options& options,
   std::uint32_t device = 0;
   bool is_open = false;
   for (const StateTensor& tensor : tensors) {
+    assert(tensor.device < kMaxDevices);
     const std::uint64_t bytes = tensor.elements * size_of(tensor.dtype);
     if (!tensor.is_buffer || !is_broadcast(tensor) || bytes == 0) continue;
     if (!is_open || tensor.device != device) chunks.push_back(0);

@@ -39,6 +39,7 @@ UseValues::UseValues(const Program& program, const Parameter& parameter, std::ui
       dropped_bits_(52 - format_of(parameter.dtype).mantissa_bits),
       seed_(mix(mix(pair_of(program.key, parameter.key) + kGolden) ^ pair_of(step_key, node_key))) {
   assert(rank < kMaxWorld);
+  assert(program.headroom <= kMaxHeadroom);
 }
 
 // `shared` is the same on all ranks. A number below 16 keeps the ranks apart: each rank adds
@@ -64,36 +65,21 @@ inline double UseValues::general(std::uint64_t shared) const {
 // In 20 of 64 elements something special; which, is chosen by bits 58 and up.
 inline double UseValues::special(std::uint64_t shared) const {
   const std::uint64_t own = own_hash(shared, rank_);
-  if (own >> 58 >= 20) return general(shared);
+  const std::uint64_t what = own >> 58;
+  if (what >= 20) return general(shared);
   const Format format = format_of(dtype_);
   const std::uint64_t top = (std::uint64_t{1} << format.exponent_bits) - 1;
   const std::uint64_t sign = (own >> 55 & 1) << (8 * format.bytes - 1);
   const std::uint64_t mantissa = own & ((std::uint64_t{1} << format.mantissa_bits) - 1);
-  std::uint64_t exponent = 0;
-  switch (own >> 58) {
-    case 0:  // NaN
-      return to_double(dtype_, sign | top << format.mantissa_bits | mantissa | 1);
-    case 1:  // infinities
-      return to_double(dtype_, sign | top << format.mantissa_bits);
-    case 2:
-    case 3:  // zeros
-      return to_double(dtype_, sign);
-    case 4:
-    case 5:
-    case 6:
-    case 7:  // subnormals
-      exponent = 0;
-      break;
-    case 8:
-    case 9:
-    case 10:
-    case 11:  // the smallest normal values: scaled they are subnormal
-      exponent = 1 + (own >> 56 & 1);
-      break;
-    default:  // near the largest: a few of them overflow when they are added unscaled
-      exponent = top - 1 - (own >> 56 & 3);
-      break;
-  }
+  const std::uint64_t infinity = top << format.mantissa_bits;
+  if (what < 1) return to_double(dtype_, sign | infinity | mantissa | 1);  // NaN
+  if (what < 2) return to_double(dtype_, sign | infinity);
+  if (what < 4) return to_double(dtype_, sign);  // zeros
+  std::uint64_t exponent = 0;                    // below 8: subnormals
+  // The smallest normal values: scaled they are subnormal.
+  if (what >= 8) exponent = 1 + (own >> 56 & 1);
+  // Near the largest: a few of them overflow when they are added unscaled.
+  if (what >= 12) exponent = top - 1 - (own >> 56 & 3);
   return to_double(dtype_, sign | exponent << format.mantissa_bits | mantissa);
 }
 
