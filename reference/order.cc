@@ -19,6 +19,21 @@ std::uint64_t grain_of(NcclRing ring, std::uint64_t bucket_bytes) {
   return 8 * threads;
 }
 
+// A chunk starts `step` ranks (modulo their count) after the rank of its own number, moves by so
+// many ranks with each hop, and ends at that rank.
+OrderRun around_ring(std::uint32_t ranks, std::uint32_t chunk, std::uint32_t step,
+                     std::uint64_t end) {
+  assert(chunk < ranks);
+  OrderRun run;
+  run.end = end;
+  run.result = static_cast<std::uint8_t>(chunk);
+  for (std::uint32_t hop = 1; hop < ranks; ++hop)
+    run.additions[hop - 1] = {static_cast<std::uint8_t>((chunk + (hop + 1) * step) % ranks),
+                              static_cast<std::uint8_t>((chunk + hop * step) % ranks)};
+  assert(ranks == 1 || run.additions[ranks - 2].into == run.result);
+  return run;
+}
+
 }  // namespace
 
 std::vector<OrderRun> rank_order(std::uint32_t ranks, std::uint64_t elements) {
@@ -49,15 +64,8 @@ std::vector<OrderRun> gloo_ring(std::uint32_t ranks, std::uint64_t elements,
 
   std::vector<OrderRun> runs;
   for (std::uint32_t chunk = 0; chunk * chunk_elements < elements; ++chunk) {
-    assert(chunk < ranks);
-    OrderRun run;
-    run.end = std::min(elements, (chunk + 1) * chunk_elements);
-    run.result = static_cast<std::uint8_t>(chunk);
-    for (std::uint32_t hop = 1; hop < ranks; ++hop) {
-      run.additions[hop - 1] = {static_cast<std::uint8_t>((chunk + 2 * ranks - 1 - hop) % ranks),
-                                static_cast<std::uint8_t>((chunk + 2 * ranks - hop) % ranks)};
-    }
-    runs.push_back(run);
+    const std::uint64_t end = std::min(elements, (chunk + 1) * chunk_elements);
+    runs.push_back(around_ring(ranks, chunk, ranks - 1, end));  // against the direction of ranks
   }
   assert(elements == 0 || runs.back().end == elements);
   return runs;
@@ -120,14 +128,8 @@ std::vector<OrderRun> nccl_ring(std::uint32_t ranks, std::uint64_t elements,
                                     ? full_chunk
                                     : rounded_up(divided_up(left, ranks), grain / element_bytes);
     for (std::uint32_t c = 0; c < ranks && c * chunk < left; ++c) {
-      OrderRun run;
-      run.end = std::min(elements, begin + (c + 1) * chunk);
-      run.result = static_cast<std::uint8_t>(c);
-      for (std::uint32_t hop = 1; hop < ranks; ++hop) {
-        run.additions[hop - 1] = {static_cast<std::uint8_t>((c + hop + 1) % ranks),
-                                  static_cast<std::uint8_t>((c + hop) % ranks)};
-      }
-      runs.push_back(run);
+      const std::uint64_t end = std::min(elements, begin + (c + 1) * chunk);
+      runs.push_back(around_ring(ranks, c, 1, end));
     }
   }
   assert(elements == 0 || runs.back().end == elements);

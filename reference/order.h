@@ -3,8 +3,7 @@
 // a short list of runs. Pure functions; any thread; nothing fails.
 //
 // rank_order  ((x0+x1)+x2)+... for every element.
-// gloo_ring   The bucket is cut into one chunk a rank; a chunk travels once around the ring,
-// against
+// gloo_ring   The bucket is cut into one chunk a rank; each travels once around the ring, against
 //             the direction of the ranks. Chunk c starts with rank c-1 and ends with rank c.
 // gloo_bcube  Ranks are numbers with mixed bases: the factors 2 of their count, then what is left
 //             over. Digit by digit, lowest first, groups that differ in that digit alone halve (or
