@@ -1,6 +1,7 @@
 #include "reference/misfit.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "reference/program.h"
 
@@ -22,6 +23,7 @@ bool changes_a_parameter(MisfitKind kind) {
 
 // Whether the change makes a difference for this parameter.
 bool can_change(MisfitKind kind, const Parameter& parameter) {
+  assert(changes_a_parameter(kind));
   const auto is_long = [](std::uint32_t size) { return size > 1; };
   const auto longer = std::count_if(parameter.sizes.begin(), parameter.sizes.end(), is_long);
   const bool has_elements = element_count(parameter) > 0;
@@ -39,6 +41,7 @@ bool can_change(MisfitKind kind, const Parameter& parameter) {
 
 // Whether a rank of the program can differ in this way at all.
 bool applies(const Program& program, MisfitKind kind) {
+  assert(kind <= kLastMisfit);
   const bool is_listed_once = !has_replicas(program);
   const std::size_t changeable = changeable_parameters(program).size();
   switch (kind) {
@@ -89,8 +92,7 @@ std::vector<std::uint32_t> changeable_parameters(const Program& program) {
   for (std::uint32_t i = 0; i < uses.size(); ++i) ++uses[original_of(share, i)];
   std::vector<std::uint32_t> out;
   for (std::uint32_t i = 0; i < uses.size(); ++i)
-    if (uses[i] == 1 && original_of(share, i) == i && !share.parameters[i].ignored)
-      out.push_back(i);
+    if (uses[i] == 1 && !share.parameters[i].ignored) out.push_back(i);
   return out;
 }
 

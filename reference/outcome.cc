@@ -11,25 +11,20 @@ namespace {
 using Naming = ReportableError::Naming;
 
 Naming naming_of(Error error) {
-  switch (error) {
-    case Error::kIncomplete:
-    case Error::kUsageChanged:
-      return Naming::kAll;
-    case Error::kReadyTwice:
-    case Error::kRequiresGrad:
-      return Naming::kOne;
-    default:
-      return Naming::kAnything;
-  }
+  if (error == Error::kIncomplete || error == Error::kUsageChanged) return Naming::kAll;
+  if (error == Error::kReadyTwice || error == Error::kRequiresGrad) return Naming::kOne;
+  return Naming::kAnything;
 }
 
 // Returns the rank that an early termination must name (S2).
 std::size_t first_without_inputs(const ModelledRun& run, std::size_t peer, std::uint32_t step) {
   const auto& ranks = run.expectation.steps[step].ranks;
   std::uint32_t rank = 0;
-  while (rank < ranks.size() && (!are_peers(run.program, rank, peer) || !ranks[rank].present ||
-                                 has_input(run.program, rank, step)))
+  while (!are_peers(run.program, rank, peer) || !ranks[rank].present ||
+         has_input(run.program, rank, step)) {
     ++rank;
+    assert(rank < ranks.size());
+  }
   return rank;
 }
 
@@ -55,6 +50,7 @@ std::int64_t pass_of_error(const ModelledRun& run, const Expectation& share, std
 // Appends what `rank`, which is in step `here`, may report of the errors of step `at`.
 void append_errors(const ModelledRun& run, std::size_t rank, std::uint32_t here, std::uint32_t at,
                    std::vector<ReportableError>& errors) {
+  assert(here <= at);
   for (std::uint32_t reducer = 0; reducer < reducer_count(run.program); ++reducer) {
     const Expectation& share = share_of(run.program, run.expectation, rank, reducer);
     const auto& ranks = share.steps[at].ranks;
@@ -73,6 +69,7 @@ void append_errors(const ModelledRun& run, std::size_t rank, std::uint32_t here,
       if (raising == rank) error.call = expected.error_call;
       error.naming = naming_of(expected.error);
       error.parameters = &expected.parameters;
+      assert(error.naming == Naming::kAnything || !expected.parameters.empty());
       errors.push_back(error);
       if (expected.requiring.empty()) continue;
       error.error = Error::kRequiresGrad;
@@ -92,6 +89,7 @@ bool are_peers(const Program& program, std::size_t one, std::size_t other) {
 
 int rank_in_group(const Program& program, const std::vector<Recovery>& recoveries,
                   std::uint32_t step, std::size_t original) {
+  assert(original < program.world);
   int rank = static_cast<int>(original / group_count(program));
   for (const Recovery& recovery : recoveries) {
     if (recovery.before_step > step) break;
@@ -108,14 +106,11 @@ int rank_in_group(const Program& program, const std::vector<Recovery>& recoverie
 
 bool holds_together(const ExpectedStep& step, std::size_t first) {
   using Op = ExpectedCollective::Op;
-  const auto needs_all = [](const ExpectedCollective& collective) {
-    const bool is_broadcast =
-        collective.op == Op::kBroadcastOrder || collective.op == Op::kBroadcastBuffers;
-    return collective.count > 0 && !is_broadcast;
-  };
-  const std::size_t begin = std::min(first, step.collectives.size());
-  return std::any_of(step.collectives.begin() + static_cast<std::ptrdiff_t>(begin),
-                     step.collectives.end(), needs_all);
+  for (std::size_t c = first; c < step.collectives.size(); ++c) {
+    const auto& [op, bucket, count, dtype] = step.collectives[c];
+    if (count > 0 && op != Op::kBroadcastOrder && op != Op::kBroadcastBuffers) return true;
+  }
+  return false;
 }
 
 bool holds_together(const Program& program, const Expectation& expectation, std::size_t rank,
@@ -163,6 +158,7 @@ std::vector<ReportableError> reportable_errors(const ModelledRun& run, std::size
                                                std::uint32_t step) {
   std::vector<ReportableError> errors;
   const auto& steps = run.expectation.steps;
+  assert(rank < run.program.world);
   for (std::uint32_t at = step; at < steps.size(); ++at) {
     append_errors(run, rank, step, at, errors);
     const bool is_last = at > step && holds_together(run.program, run.expectation, rank, at);

@@ -48,7 +48,9 @@ std::size_t copied_by(const std::vector<Record>& records, std::size_t index) {
   std::size_t original = index - distance;
   if constexpr (requires { records[0].shared_with; })
     while (records[original].shared_with > 0) original -= records[original].shared_with;
+  assert(records[original].copy_of <= original);
   original -= records[original].copy_of;
+  assert(records[original].copy_of == 0);
   std::uint32_t copies = 0;
   for (std::size_t i = original + 1; i < index; ++i)
     if (records[i].copy_of > 0 && i - records[i].copy_of == original) ++copies;
@@ -75,6 +77,7 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     const bool has_orders = !parameter.column_major && !parameter.sparse;
     parameter.permuted = has_orders ? parameter.permuted % orders_of(parameter.sizes.size()) : 0;
     parameter.reducer %= kMaxReducers;
+    assert(parameter.copy_of == 0 || is_original(parameters[original]));
   }
 }
 
@@ -94,6 +97,7 @@ void limit_buffers(std::vector<Buffer>& buffers) {
     Buffer& buffer = buffers[i];
     const std::size_t original = copied_by(buffers, i);
     buffer.copy_of = static_cast<std::uint32_t>(i - original);
+    assert(buffers[original].copy_of == 0);
     buffer.dtype = buffers[original].dtype;
     buffer.sizes = buffers[original].sizes;
     buffer.ignored = buffers[original].ignored;
@@ -106,6 +110,8 @@ void limit_buffers(std::vector<Buffer>& buffers) {
 // `budget` is the number of nodes the forward may still have; `depth` that of the checkpoints
 // around.
 void limit_nodes(std::vector<Node>& nodes, std::uint32_t depth, std::uint32_t& budget) {
+  assert(depth <= kMaxDepth || nodes.empty());
+  assert(budget <= kMaxNodes);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (budget == 0) return nodes.resize(i);
     --budget;
@@ -125,6 +131,7 @@ void limit_forward(Forward& forward) {
   limit_count(forward.nodes, 1, kMaxNodes);
   limit_nodes(forward.nodes, 0, budget);
   limit_count(forward.outputs, 1, kMaxOutputs);
+  assert(!forward.nodes.empty());
   std::set<std::pair<std::size_t, std::uint32_t>> known;  // node and slot
   std::erase_if(forward.outputs, [&](const Input& output) {
     const std::size_t node = forward.nodes.size() - 1 - output.back % forward.nodes.size();
@@ -139,39 +146,20 @@ bool keeps_a_forward(const RankPass& pass) {
                      [](const Forward& forward) { return !forward.discard; });
 }
 
-// How many outputs the forwards before `end` keep, and whether the one with this number is local.
-std::uint32_t outputs_until(const RankPass& pass, std::size_t end) {
-  std::size_t count = 0;
-  for (std::size_t f = 0; f < end; ++f)
-    if (!pass.forwards[f].discard) count += pass.forwards[f].outputs.size();
-  return static_cast<std::uint32_t>(count);
-}
-
-bool is_local_output(const RankPass& pass, std::uint32_t output) {
-  for (const Forward& forward : pass.forwards) {
-    if (forward.discard) continue;
-    if (output < forward.outputs.size()) return forward.local;
-    output -= static_cast<std::uint32_t>(forward.outputs.size());
-  }
-  return false;
-}
-
 // Whether a backward call that comes after `forwards` of the forwards starts at a synced output.
 bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
   if (backward.held) return false;
-  const std::uint32_t outputs = outputs_until(pass, forwards);
-  if (backward.roots.empty()) {
-    for (std::uint32_t output = 0; output < outputs; ++output)
-      if (!is_local_output(pass, output)) return true;
-    return false;
-  }
+  const std::vector<bool> synced = synced_outputs(pass, forwards);
+  if (backward.roots.empty()) return std::find(synced.begin(), synced.end(), true) != synced.end();
+  assert(!synced.empty());
   return std::any_of(backward.roots.begin(), backward.roots.end(),
-                     [&](std::uint32_t root) { return !is_local_output(pass, root % outputs); });
+                     [&](std::uint32_t root) { return synced[root % synced.size()]; });
 }
 
 // The outputs that such a call starts from, by their numbers among all outputs of the pass.
 void name_roots(const RankPass& pass, Backward& backward) {
-  const std::uint32_t outputs = outputs_until(pass, backward.forwards);
+  const auto outputs = static_cast<std::uint32_t>(synced_outputs(pass, backward.forwards).size());
+  assert(outputs > 0);
   for (std::uint32_t& root : backward.roots) root %= outputs;
   if (!backward.roots.empty()) return;
   backward.roots.resize(outputs);
@@ -180,6 +168,8 @@ void name_roots(const RankPass& pass, Backward& backward) {
 
 // Orders the calls of one rank: see normalize().
 void limit_order(const Options& options, PassKind kind, RankPass& pass) {
+  assert(!pass.forwards.empty());
+  assert(pass.backwards.size() <= kMaxBackwards);
   const bool is_synced = kind == PassKind::kSynced;
   const bool may_mix = is_synced && !options.manual_sync && keeps_a_forward(pass);
   if (!may_mix)
@@ -189,10 +179,11 @@ void limit_order(const Options& options, PassKind kind, RankPass& pass) {
   for (std::size_t call = 0; call < pass.backwards.size(); ++call) {
     Backward& backward = pass.backwards[call];
     const bool is_last = call + 1 == pass.backwards.size();
-    const bool comes_early =
-        !is_last && kind != PassKind::kNoGrad && backward.forwards >= least &&
-        backward.forwards < pass.forwards.size() && outputs_until(pass, backward.forwards) > 0 &&
-        (may_mix || !is_synced) && !(is_synced && starts_synced(pass, backward, backward.forwards));
+    const bool comes_early = !is_last && kind != PassKind::kNoGrad && backward.forwards >= least &&
+                             backward.forwards < pass.forwards.size() &&
+                             !synced_outputs(pass, backward.forwards).empty() &&
+                             (may_mix || !is_synced) &&
+                             !(is_synced && starts_synced(pass, backward, backward.forwards));
     if (!comes_early) backward.forwards = 0;
     if (comes_early && !backward.held) name_roots(pass, backward);
     least = backward.forwards == 0 ? ~std::uint32_t{0} : backward.forwards;
@@ -211,6 +202,7 @@ bool does_more(const Backward& call) {
 
 // Limits what ranks do between calls, as Backward says. Call limit_order() before.
 void limit_between(const Program& program, const Step& step, RankPass& pass) {
+  assert(pass.backwards.empty() || pass.backwards.back().forwards == 0);
   const bool are_called = step.kind != PassKind::kNoGrad && keeps_a_forward(pass);
   const bool can_zero = step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill;
   const bool has_replicas = std::any_of(program.parameters.begin(), program.parameters.end(),
@@ -228,6 +220,8 @@ void limit_between(const Program& program, const Step& step, RankPass& pass) {
 }
 
 void limit_step(Step& step, const Program& program) {
+  assert(program.world >= 1);
+  assert(!program.parameters.empty());
   limit(step.kind, PassKind::kNoGrad);
   limit(step.zero_grad, ZeroGrad::kSwap);
   limit_count(step.variants, 1, program.world);
@@ -262,6 +256,7 @@ void limit_to_transport(Program& program) {
 
 // Call limit_to_transport() before: the transport may rule a hook out.
 void limit_hook(Options& options) {
+  assert(options.transport == Transport::kHost || options.hook != Hook::kPowerSgd);
   limit(options.hook_result, HookResult::kZeros);
   limit(options.hook_completion, HookCompletion::kReversed);
   limit(options.hook_backward, HookBackward::kAll);
@@ -274,6 +269,16 @@ void limit_hook(Options& options) {
 }
 
 }  // namespace
+
+std::vector<bool> synced_outputs(const RankPass& pass, std::size_t forwards) {
+  assert(forwards <= pass.forwards.size());
+  std::vector<bool> synced;
+  for (std::size_t f = 0; f < forwards; ++f) {
+    const Forward& forward = pass.forwards[f];
+    if (!forward.discard) synced.insert(synced.end(), forward.outputs.size(), !forward.local);
+  }
+  return synced;
+}
 
 void normalize(Program& program) {
   Options& options = program.options;
@@ -293,6 +298,7 @@ void normalize(Program& program) {
   limit_count(program.steps_per_rank, 0, program.world);
   limit_parameters(program.parameters);
   limit_reducers(program);
+  assert(reducer_count(program) <= (options.join == Join::kNone ? kMaxReducers : 1));
   limit_buffers(program.buffers);
   limit_to_transport(program);
   limit_hook(options);
@@ -319,10 +325,8 @@ bool may_recompute(const Options& options, const Step& step, const RankPass& pas
 
 std::vector<std::uint32_t> construction_order(const Program& program) {
   std::vector<std::uint32_t> order;
-  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
-    const Parameter& parameter = program.parameters[i];
-    if (is_reduced(parameter) && is_original(parameter)) order.push_back(i);
-  }
+  for (std::uint32_t i = 0; i < program.parameters.size(); ++i)
+    if (is_reduced(program.parameters[i]) && is_original(program.parameters[i])) order.push_back(i);
   if (program.options.pinned == 0) return order;
   std::uint64_t state = program.options.pinned;
   for (std::size_t left = order.size(); left > 1; --left) {
@@ -427,6 +431,7 @@ std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter) {
   }
   for (std::uint32_t left = parameter.permuted % orders_of(order.size()); left > 0; --left)
     std::next_permutation(order.begin(), order.end());
+  assert(!is_row_major(parameter) || std::is_sorted(order.begin(), order.end()));
   return order;
 }
 

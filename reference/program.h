@@ -86,6 +86,7 @@
 // same order; what is compared of such a gradient are its rows (ExpectedGradient::offset).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -394,6 +395,10 @@ constexpr std::uint32_t kMaxHeadroom = 6;
 // some call starts at an output of a synced one; no forward comes after the first such call, as it
 // would belong to the next sync window. What is within limits already is left alone.
 void normalize(Program& program);
+
+// By output that the first `forwards` forwards of the pass keep: whether its forward is synced, and
+// not a local one.
+std::vector<bool> synced_outputs(const RankPass& pass, std::size_t forwards);
 
 // Whether a pass can run in a checkpoint around the whole model: see Recompute.
 bool may_recompute(const Options& options, const Step& step, const RankPass& pass);

@@ -88,10 +88,6 @@ Entries reduce_sparse(const Parameter& parameter, std::uint32_t divisor,
   return coalesced(parameter, all);
 }
 
-ExpectedCollective gather_row_counts(std::uint32_t bucket) {
-  return {ExpectedCollective::Op::kGatherSparse, bucket, sizeof(std::uint64_t)};
-}
-
 std::vector<ExpectedCollective> gather_rows(std::uint32_t bucket, const Parameter& parameter,
                                             const std::vector<Entries>& contributions) {
   std::uint64_t most = 0;

@@ -49,9 +49,8 @@ std::uint64_t append_bits(const Parameter& parameter, const Entries& entries,
 Entries reduce_sparse(const Parameter& parameter, std::uint32_t divisor,
                       const std::vector<Entries>& contributions);
 
-// The collectives of a sparse bucket: how many rows each rank has, where the sum of another bucket
-// stands; their numbers and values, after the usage map (T2).
-ExpectedCollective gather_row_counts(std::uint32_t bucket);
+// The collectives of a sparse bucket after the usage map (T2): the numbers of the rows, and their
+// values.
 std::vector<ExpectedCollective> gather_rows(std::uint32_t bucket, const Parameter& parameter,
                                             const std::vector<Entries>& contributions);
 

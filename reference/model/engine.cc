@@ -53,17 +53,9 @@ bool is_root(const RankPass& pass, std::uint32_t call, std::uint32_t output) {
                      [&](std::uint32_t root) { return root % outputs == output; });
 }
 
-// By output: whether it is one of the pass, and not of a forward under no_sync.
-std::vector<bool> synced_outputs(const RankPass& pass) {
-  std::vector<bool> synced;
-  for (const Forward& forward : pass.forwards)
-    if (!forward.discard) synced.insert(synced.end(), forward.outputs.size(), !forward.local);
-  return synced;
-}
-
 // Whether a root of the call is an output of a synced forward, or of a local one.
 bool has_root(const RankPass& pass, std::uint32_t call, bool is_synced) {
-  const std::vector<bool> synced = synced_outputs(pass);
+  const std::vector<bool> synced = synced_outputs(pass, pass.forwards.size());
   for (std::uint32_t output = 0; output < synced.size(); ++output)
     if (synced[output] == is_synced && is_root(pass, call, output)) return true;
   return false;
@@ -84,6 +76,7 @@ std::vector<ForwardOutputs> outputs_by_forward(const RankPass& pass) {
     const auto end = next + static_cast<std::uint32_t>(pass.forwards[f].outputs.size());
     all.push_back({f, std::exchange(next, end), end});
   }
+  assert(next == kept_outputs(pass));
   return all;
 }
 
@@ -109,6 +102,7 @@ std::vector<Graph> started_graphs(const RankPass& pass, const IsStart& is_start)
   for (const Forward& forward : pass.forwards) {
     if (forward.discard) continue;
     const auto count = static_cast<std::uint32_t>(forward.nodes.size());
+    assert(count > 0);
     Graph& graph = graphs.emplace_back(Graph{forward.nodes, std::vector<NodeGradient>(count)});
     for (const Input& each : forward.outputs) {
       if (!is_start(output++)) continue;
@@ -118,6 +112,7 @@ std::vector<Graph> started_graphs(const RankPass& pass, const IsStart& is_start)
     }
     mark_reached(graph);
   }
+  assert(output == kept_outputs(pass));
   return graphs;
 }
 
@@ -141,6 +136,7 @@ void visit(const Owners& owners, Graph& graph, bool is_nested, std::vector<Pendi
     if (!graph.gradients[i].is_reached) continue;
     const std::optional<double> passed = passed_on(node, graph.gradients[i]);
     if (const std::uint32_t owner = owner_of_use(owners, node); owner != kNotTrained) {
+      assert(pending[owner].uses_left > 0);
       if (passed) pending[owner].terms.push_back({&node, *passed});
       if (--pending[owner].uses_left == 0)
         hooks.push_back({owner, is_nested, std::move(pending[owner].terms)});
@@ -164,10 +160,23 @@ void run_call(const Owners& owners, std::vector<Graph> graphs, bool is_nested,
     }
   for (auto graph = graphs.rbegin(); graph != graphs.rend(); ++graph)
     visit(owners, *graph, is_nested, pending, hooks);
+  assert(std::all_of(pending.begin(), pending.end(),
+                     [](const PendingHook& hook) { return hook.uses_left == 0; }));
+}
+
+// The hooks of a backward call from the outputs whose numbers `is_start` takes.
+template <class IsStart>
+std::vector<AutogradHook> hooks_from(const Owners& owners, const RankPass& pass,
+                                     const IsStart& is_start) {
+  std::vector<AutogradHook> hooks;
+  hooks.reserve(owners.size());
+  run_call(owners, started_graphs(pass, is_start), false, hooks);
+  return hooks;
 }
 
 void run_body(const Owners& owners, const std::vector<Node>& body, double seed,
               std::vector<AutogradHook>& hooks) {
+  assert(!body.empty());
   Graph graph{body, std::vector<NodeGradient>(body.size())};
   graph.gradients.back() = {{seed, std::nullopt}, true};
   mark_reached(graph);
@@ -191,6 +200,7 @@ std::uint32_t call_count(const RankPass& pass) {
 
 const Backward& backward_of(const RankPass& pass, std::uint32_t call) {
   static const Backward kUsual;
+  assert(call < call_count(pass));
   return pass.backwards.empty() ? kUsual : pass.backwards[call];
 }
 
@@ -210,6 +220,7 @@ std::uint32_t kept_outputs(const RankPass& pass) {
 }
 
 std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call) {
+  assert(call <= call_count(pass));
   std::vector<bool> is_gone(kept_outputs(pass));
   const auto calls = static_cast<std::uint32_t>(pass.backwards.size());
   for (std::uint32_t c = 0; c < calls && c <= call; ++c) {
@@ -229,6 +240,7 @@ std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call) {
 std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass, bool is_synced) {
   std::vector<std::uint32_t> held;
   if (!pass.hold_outputs || kind == PassKind::kNoGrad) return held;
+  assert(pass.keep_outputs);
   const std::uint32_t last = call_count(pass) - 1;
   const std::vector<bool> is_gone = dropped_outputs(pass, last);
   for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
@@ -276,67 +288,54 @@ bool starts_local(const RankPass& pass, std::uint32_t call) { return has_root(pa
 
 std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
                                        std::uint32_t call) {
-  assert(call < call_count(pass));
-  std::vector<AutogradHook> hooks;
-  hooks.reserve(owners.size());
-  const auto starts = [&](std::uint32_t output) { return is_root(pass, call, output); };
-  run_call(owners, started_graphs(pass, starts), false, hooks);
-  return hooks;
+  return hooks_from(owners, pass,
+                    [&](std::uint32_t output) { return is_root(pass, call, output); });
 }
 
 std::vector<AutogradHook> run_held_backward(const Owners& owners, PassKind kind,
                                             const RankPass& before, const Backward& call) {
   const std::vector<std::uint32_t> roots = held_roots(kind, before, call);
-  std::vector<AutogradHook> hooks;
-  if (roots.empty()) return hooks;
-  const auto starts = [&](std::uint32_t output) {
+  return hooks_from(owners, before, [&](std::uint32_t output) {
     return std::binary_search(roots.begin(), roots.end(), output);
-  };
-  run_call(owners, started_graphs(before, starts), false, hooks);
-  return hooks;
+  });
 }
 
 std::vector<bool> reached_beside_pass(const Owners& owners, const RankPass& pass,
                                       std::uint32_t call) {
+  assert(call < call_count(pass));
   std::vector<bool> beside(owners.size());
   if (!starts_local(pass, call)) return beside;
-  const auto mark = [&](const auto& starts, bool is_beside) {
-    std::vector<AutogradHook> hooks;
-    run_call(owners, started_graphs(pass, starts), false, hooks);
-    for (const AutogradHook& hook : hooks)
-      if (!hook.is_nested) beside[hook.parameter] = is_beside;
-  };
-  mark([&](std::uint32_t output) { return is_root(pass, call, output); }, true);
+  for (const AutogradHook& hook : run_backward(owners, pass, call))
+    if (!hook.is_nested) beside[hook.parameter] = true;
   // The search goes through all outputs of a forward that the call reaches.
-  std::vector<bool> searched;
-  for (const Forward& forward : pass.forwards) {
-    if (forward.discard) continue;
-    const auto first = static_cast<std::uint32_t>(searched.size());
-    bool is_searched = false;
-    for (std::uint32_t i = 0; i < forward.outputs.size(); ++i)
-      is_searched = is_searched || is_root(pass, call, first + i);
-    searched.insert(searched.end(), forward.outputs.size(), is_searched && !forward.local);
+  std::vector<bool> searched(kept_outputs(pass));
+  for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
+    if (pass.forwards[outputs.forward].local || !starts_at(pass, call, outputs)) continue;
+    std::fill(searched.begin() + outputs.first, searched.begin() + outputs.end, true);
   }
-  mark([&](std::uint32_t output) { return searched[output]; }, false);
+  const auto is_searched = [&](std::uint32_t output) { return searched[output]; };
+  for (const AutogradHook& hook : hooks_from(owners, pass, is_searched))
+    if (!hook.is_nested) beside[hook.parameter] = false;
   return beside;
 }
 
 std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass,
                                             std::uint32_t call) {
+  assert(call < call_count(pass));
   std::vector<bool> by_call(owners.size());
   std::vector<bool> by_others(owners.size());
   const bool is_last = call + 1 == call_count(pass);
   if (is_last && !pass.keep_outputs) return by_others;  // the rank let go of them
   const std::vector<bool> is_gone = dropped_outputs(pass, call);
   for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
-    const Forward& forward = pass.forwards[outputs.forward];
-    const bool has_root = starts_at(pass, call, outputs);
     // A local forward's outputs are not those of the pass.
-    if (forward.local || is_gone[outputs.first]) continue;
-    RankPass alone;
-    alone.forwards.push_back(forward);
-    for (const AutogradHook& hook : run_backward(owners, alone, 0))
-      if (!hook.is_nested) (has_root ? by_call : by_others)[hook.parameter] = true;
+    if (pass.forwards[outputs.forward].local || is_gone[outputs.first]) continue;
+    std::vector<bool>& reached = starts_at(pass, call, outputs) ? by_call : by_others;
+    const auto is_its_own = [&](std::uint32_t output) {
+      return outputs.first <= output && output < outputs.end;
+    };
+    for (const AutogradHook& hook : hooks_from(owners, pass, is_its_own))
+      if (!hook.is_nested) reached[hook.parameter] = true;
   }
   for (std::size_t p = 0; p < owners.size(); ++p) by_others[p] = by_others[p] && !by_call[p];
   return by_others;
@@ -344,10 +343,12 @@ std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass
 
 bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call,
                   const std::vector<std::uint32_t>& parameters) {
+  assert(call < call_count(pass));
   const bool is_last = call + 1 == call_count(pass);
   if (is_last && !pass.keep_outputs) return false;  // the rank let go of all but the roots
-  const std::vector<bool> synced = synced_outputs(pass);
+  const std::vector<bool> synced = synced_outputs(pass, pass.forwards.size());
   const std::vector<bool> is_gone = dropped_outputs(pass, call);
+  assert(is_gone.size() == synced.size());
   const auto is_left = [&](std::uint32_t output) {
     // All calls but the last retain the graph.
     return synced[output] && !is_gone[output] && (!is_last || !is_root(pass, call, output));

@@ -1,6 +1,7 @@
 #include "reference/model/gradient.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <utility>
 
@@ -19,11 +20,13 @@ void set_another(Gradient& gradient) {
 // What one use of parameter `p` sends.
 Tensor tensor_of(const Setting& setting, std::uint32_t p, std::uint32_t rank,
                  std::uint32_t step_key, const UseGradient& term) {
+  assert(setting.roles.owners[p] == p);
   const Parameter& parameter = setting.parameter(p);
   if (parameter.sparse)
     return entries_of(setting.program, parameter, rank,
                       {step_key, term.use->key, term.use->entries}, term.scalar);
   const std::vector<std::uint32_t>& positions = setting.roles.positions[p];
+  assert(positions.size() == value_count(parameter));
   Tensor tensor;
   tensor.values.resize(positions.size());
   const UseValues values(setting.program, parameter, rank, step_key, term.use->key);
@@ -35,6 +38,7 @@ Tensor tensor_of(const Setting& setting, std::uint32_t p, std::uint32_t rank,
 // Entries of a sparse parameter are put one after the other instead (S1).
 void add_to(Tensor& sum, const Parameter& parameter, const Tensor& term) {
   if (parameter.sparse) return append(sum, term);
+  assert(term.values.size() == sum.values.size());
   add_values(parameter.dtype, sum.values.data(), term.values.data(), sum.values.size());
 }
 
@@ -51,7 +55,7 @@ bool adds_exactly(DType dtype, const Tensor& tensor) {
 // what was there before, does not; nor do two lists of entries (E).
 bool depends_on_order(const Parameter& parameter, const Gradient& before,
                       const std::vector<Tensor>& sums) {
-  if (sums.size() < 2) return false;
+  assert(sums.size() >= 2);
   if (!parameter.sparse && !before.tensor && sums.size() == 2) return false;
   const auto is_exact = [&](const Tensor& each) { return adds_exactly(parameter.dtype, each); };
   if (before.tensor && !is_exact(*before.tensor)) return true;
@@ -69,6 +73,7 @@ Tensor sum_of(const Setting& setting, std::uint32_t rank, std::uint32_t step_key
 
 // G11, for what one hook brings.
 Gradient with_sum(const Parameter& parameter, Gradient gradient, Tensor sum) {
+  assert(parameter.sparse || sum.rows.empty());
   if (gradient.tensor) {
     Tensor total = *gradient.tensor;
     add_to(total, parameter, sum);
@@ -83,8 +88,10 @@ Gradient with_sum(const Parameter& parameter, Gradient gradient, Tensor sum) {
 }  // namespace
 
 Gradients zero_grad(const Setting& setting, ZeroGrad kind, Gradients gradients) {
+  assert(gradients.size() == setting.roles.owners.size());
   if (kind == ZeroGrad::kSwap) {
     for (const auto& [a, b] : swapped_gradients(setting.program)) {
+      assert(setting.roles.positions[a].size() == setting.roles.positions[b].size());
       std::swap(gradients[a], gradients[b]);
       for (Gradient* each : {&gradients[a], &gradients[b]}) {
         each->is_misplaced = each->is_misplaced || each->in_bucket;
@@ -113,6 +120,7 @@ Gradients zero_grad(const Setting& setting, ZeroGrad kind, Gradients gradients) 
 Gradients accumulate(const Setting& setting, std::uint32_t rank, std::uint32_t step_key,
                      const std::vector<AutogradHook>& hooks,
                      const std::vector<std::uint32_t>& ready_twice, Gradients gradients) {
+  assert(gradients.size() == setting.roles.owners.size());
   for (std::size_t h = 0; h < hooks.size(); ++h) {
     const std::uint32_t p = hooks[h].parameter;
     if (!hooks[h].is_defined() || contains(ready_twice, p)) continue;

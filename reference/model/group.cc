@@ -1,6 +1,7 @@
 #include "reference/model/group.h"
 
 #include <algorithm>
+#include <cassert>
 #include <map>
 #include <utility>
 
@@ -33,6 +34,7 @@ GroupState broadcast_state(const Setting& setting, GroupState group, std::uint32
 
 // What a new group and a new reducer have in common.
 GroupState start_over(const Setting& setting, GroupState group) {
+  assert(group.ranks.size() == setting.program.world);
   group.buckets = assign_buckets(setting.program, setting.contract);
   group.layout = 0;
   group.used_set.reset();
@@ -70,6 +72,9 @@ Events events_of(const Setting& setting, const GroupState& group, const Step& st
   events.rebuild = is_synced && may_rebuild && group.has_recorded_pass && group.layout == 0;
   // In a synced step either every variant keeps outputs or none does (normalize()).
   events.pass = is_synced && kept_outputs(step.variants.front()) > 0;
+  assert(!is_synced ||
+         std::all_of(step.variants.begin(), step.variants.end(),
+                     [&](const auto& each) { return events.pass == (kept_outputs(each) > 0); }));
   return events;
 }
 
@@ -90,6 +95,8 @@ bool announce(const Setting& setting, GroupState& group, const Ranks& active, co
 GroupState run_forwards(const Setting& setting, GroupState group, const Ranks& active,
                         const Events& events, const Step& step) {
   if (events.buffers) {
+    assert(!active.empty());
+    assert(!group.is_window_open);
     const ModuleState root = group.ranks[active.front()].module;
     for (const std::uint32_t rank : group.survivors)
       group.ranks[rank].module =
@@ -121,8 +128,9 @@ std::vector<std::uint32_t> ready_order_of(const Setting& setting, std::uint32_t 
   std::vector<std::uint32_t> order = found->parameters;
   std::erase_if(order,
                 [&](std::uint32_t p) { return !contains(reduced, p); });  // another reducer's
-  return std::is_permutation(order.begin(), order.end(), reduced.begin(), reduced.end()) ? order
-                                                                                         : reduced;
+  const bool is_whole =
+      std::is_permutation(order.begin(), order.end(), reduced.begin(), reduced.end());
+  return is_whole ? order : reduced;
 }
 
 PassRules rules_of(const Setting& setting, const GroupState& group, std::uint32_t rank) {
@@ -164,9 +172,10 @@ RankReadiness train_rank(const Setting& setting, const PassRules& rules, const S
   const bool is_checked = step.kind == PassKind::kSynced && !calls.empty();
   RankReadiness trained = is_checked ? readiness(rules, pass, calls, state.gradients)
                                      : local_readiness(state.gradients.size(), calls);
-  const std::uint32_t taken = std::min(trained.calls_run, trained.calls_reduced);
-  for (std::uint32_t c = 0; c < taken; ++c) {
-    const bool is_last = c + 1 == taken;
+  assert(trained.calls_reduced <= trained.calls_run);
+  assert(trained.calls_run <= calls.size());
+  for (std::uint32_t c = 0; c < trained.calls_reduced; ++c) {
+    const bool is_last = c + 1 == trained.calls_reduced;
     make_call(setting, step, rank, calls, c,
               is_last ? trained.ready_twice : std::vector<std::uint32_t>{}, state);
   }
@@ -195,6 +204,8 @@ StepCalls calls_of(const Setting& setting, const GroupState& group, const Ranks&
     for (std::uint32_t c = 0; c < pass.backwards.size() && from; ++c) {
       if (!pass.backwards[c].held || pass.backwards[c].held_synced) continue;
       const Step& before = setting.program.steps[*from];
+      assert(pass_of(before, rank).hold_outputs);
+      assert(c < calls.of(rank).size());
       Calls& own = calls.holders.try_emplace(rank, calls.of(rank)).first->second;
       own[c] = run_held_backward(setting.roles.owners, before.kind, pass_of(before, rank),
                                  pass.backwards[c]);
@@ -226,6 +237,8 @@ void train_on(const Setting& setting, GroupState& group, const Ranks& active, co
 // of all others; every other error comes whatever the others do.
 void write_outcome(const RankReadiness& rank, bool is_blocked, ExpectedRankStep& expected) {
   expected.outcome = is_blocked ? Outcome::kPeerError : Outcome::kSuccessOrPeerError;
+  assert(expected.present);
+  assert(!rank.is_complete || rank.error == Error::kNone || rank.error == Error::kSecondBackward);
   const bool is_prevented = is_blocked && rank.is_complete;
   if (rank.error == Error::kNone || is_prevented) return;
   expected.outcome = Outcome::kOwnError;
@@ -238,6 +251,7 @@ void write_outcome(const RankReadiness& rank, bool is_blocked, ExpectedRankStep&
 // What the errors of single ranks mean for all. True: some rank withholds what the others need.
 bool write_outcomes(const Setting& setting, const GroupState& group, const Ranks& active,
                     const RankSteps& ranks, ExpectedStep& expected) {
+  assert(ranks.size() == expected.ranks.size());
   bool is_blocked = false;
   for (const std::uint32_t rank : active) {
     const RankReadiness& readiness = ranks[rank];
@@ -264,6 +278,8 @@ Contributors contributors_of(const GroupState& group, const Ranks& active) {
 // All ranks take the results; the gradients of further replicas are undefined then (P15).
 void take_results(const Setting& setting, std::vector<Reduced> results, GroupState& group) {
   for (Reduced& each : results) {
+    assert(each.tensors.size() == 1 || each.tensors.size() == group.survivors.size());
+    assert(contains(setting.roles.reduced, each.parameter));
     Gradient reduced;
     reduced.in_bucket = setting.options().views && !setting.parameter(each.parameter).sparse;
     reduced.is_order_dependent = each.is_order_dependent;
@@ -285,6 +301,7 @@ void reduce_pass(const Setting& setting, GroupState& group, const Ranks& active)
   const std::uint32_t divisor = divisor_of(setting.options(), group.survivors, active);
   std::vector<bool> is_reduced =
       group.used_set ? *group.used_set : used_by_some(setting, contributors);
+  assert(is_reduced.size() == setting.program.parameters.size());
   if (setting.options().mode == Mode::kStatic) group.used_set = is_reduced;
   if (setting.options().mode == Mode::kPlain)
     for (const std::uint32_t parameter : setting.roles.reduced) is_reduced[parameter] = true;
@@ -306,8 +323,9 @@ Collectives collectives_of_pass(const Setting& setting, const GroupState& group,
   for (std::uint32_t b = 0; b < group.buckets.size(); ++b) {
     const ExpectedBucket& bucket = group.buckets[b];
     const std::uint32_t p = bucket.parameters[0];
+    assert(bucket.sparse == setting.parameter(p).sparse);
     if (bucket.sparse) {
-      first.push_back(gather_row_counts(b));
+      first.push_back({Op::kGatherSparse, b, sizeof(std::uint64_t)});  // the rows of each rank
       for (const ExpectedCollective& each :
            gather_rows(b, setting.parameter(p), sparse_contributions(setting, contributors, p)))
         after_usage.push_back(each);
@@ -330,6 +348,7 @@ Collectives collectives_of_pass(const Setting& setting, const GroupState& group,
 // Everything that the ranks start together in a step, announcements included (T2).
 Collectives collectives_of(const Setting& setting, const GroupState& group, const Ranks& active,
                            const Events& events) {
+  assert(!active.empty() || !(events.buffers || events.rebuild || events.pass));
   Collectives all;
   const auto append = [&](const Collectives& more) {
     all.insert(all.end(), more.begin(), more.end());
@@ -354,6 +373,7 @@ Collectives collectives_of(const Setting& setting, const GroupState& group, cons
 // What is left of a completed pass, but for gradients.
 GroupState close_pass(const Setting& setting, GroupState group, const Ranks& active,
                       const Step& step, const RankSteps& ranks) {
+  assert(!active.empty());
   for (const std::uint32_t rank : active) {
     RankState& state = group.ranks[rank];
     if (setting.options().mode == Mode::kStatic && !state.hooks_expected)
@@ -369,11 +389,14 @@ GroupState close_pass(const Setting& setting, GroupState group, const Ranks& act
 void record_rank(const Setting& setting, const RankState& state,
                  const std::vector<bool>& is_ambiguous, bool is_moved, ExpectationWriter& writer,
                  ExpectedRankStep& expected) {
+  assert(expected.present);
+  assert(state.gradients.size() == expected.gradients.size());
   expected.state = hashes_of(state.module);
   for (std::uint32_t p = 0; p < setting.roles.owners.size(); ++p) {
     const std::uint32_t owner = setting.roles.owners[p];
     if (owner == kNotTrained) continue;
     const Gradient& gradient = state.gradients[owner];
+    assert(gradient.tensor || !gradient.in_bucket);
     ExpectedGradient& written = expected.gradients[p];
     written.known = !is_ambiguous[owner] && !gradient.is_order_dependent;
     written.reduced = gradient.is_reduced;
@@ -391,7 +414,7 @@ void record_rank(const Setting& setting, const RankState& state,
 // The latest tensors are the likeliest to be asked for.
 std::uint64_t ExpectationWriter::offset_of(std::uint32_t parameter,
                                            const std::shared_ptr<const Tensor>& tensor) {
-  written_.resize(setting_.program.parameters.size());
+  assert(tensor != nullptr);
   auto& written = written_[parameter];
   const auto found = std::find_if(written.rbegin(), written.rend(),
                                   [&](const auto& each) { return each.first == tensor; });
@@ -402,6 +425,7 @@ std::uint64_t ExpectationWriter::offset_of(std::uint32_t parameter,
   const Parameter& record = setting_.parameter(parameter);
   if (record.sparse) return append_bits(record, *tensor, out_.bits);
   const std::vector<std::uint32_t>& positions = setting_.roles.positions[parameter];
+  assert(tensor->values.size() == positions.size());
   out_.bits.resize(offset + positions.size());
   round_values(record.dtype, out_.bits.data() + offset, tensor->values.data(), positions.data(),
                positions.size());
@@ -413,6 +437,8 @@ GroupState make_group(const Setting& setting, const Ranks& survivors) {
   group.ranks.resize(setting.program.world);
   for (RankState& rank : group.ranks) rank.gradients.resize(setting.program.parameters.size());
   for (const std::uint32_t rank : survivors) {
+    assert(rank < setting.program.world);
+    assert(!contains(group.survivors, rank));
     if (group_of(setting.program, rank) != setting.group) continue;
     group.survivors.push_back(rank);
     group.ranks[rank].module = initial_state(setting, rank);
@@ -436,6 +462,8 @@ GroupState end_join(const Setting& setting, GroupState group) {
 
 GroupState run_step(const Setting& setting, GroupState group, std::uint32_t index,
                     const std::vector<ReadyOrder>& ready_orders, ExpectationWriter& writer) {
+  assert(index < setting.program.steps.size());
+  assert(index == writer.out().steps.size());
   const Step& step = setting.program.steps[index];
   const Ranks active = ranks_with_inputs(setting.program, group.survivors, index);
   const Events events = events_of(setting, group, step, active);
@@ -475,6 +503,7 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
 }
 
 void record_ending(const Setting& setting, GroupState group, ExpectationWriter& writer) {
+  assert(writer.out().ending.empty());
   const std::vector<bool> none(setting.program.parameters.size());
   writer.out().ending = blank_ranks(setting, group);
   for (RankState& state : group.ranks)

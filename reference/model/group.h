@@ -41,7 +41,8 @@ struct GroupState {
 // Writes an expectation; the bits of a tensor are written once.
 class ExpectationWriter {
  public:
-  ExpectationWriter(const Setting& setting, Expectation& out) : setting_(setting), out_(out) {}
+  ExpectationWriter(const Setting& setting, Expectation& out)
+      : setting_(setting), out_(out), written_(setting.program.parameters.size()) {}
 
   Expectation& out() { return out_; }
   // Where the bits of a tensor of this parameter begin.

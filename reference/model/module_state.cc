@@ -1,5 +1,6 @@
 #include "reference/model/module_state.h"
 
+#include <cassert>
 #include <utility>
 
 namespace lockstep::reference {
@@ -40,10 +41,12 @@ ModuleState receive_buffers(const Setting& setting, ModuleState own, const Modul
 
 ModuleState change_buffers(const Setting& setting, std::uint32_t rank, const Step& step,
                            ModuleState state) {
-  const std::size_t forwards = step.variants[rank % step.variants.size()].forwards.size();
+  assert(state.size() == setting.tensors.size());
+  const std::size_t forwards = pass_of(step, rank).forwards.size();
   for (std::size_t t = 0; t < setting.tensors.size(); ++t) {
     const StateTensor& tensor = setting.tensors[t];
     if (!tensor.is_buffer) continue;
+    assert(state[t]->size() == tensor.elements);
     state[t] = made_of(tensor.elements, [&](std::uint64_t element) {
       std::uint64_t bits = (*state[t])[element];
       for (std::uint32_t f = 0; f < forwards; ++f)
@@ -55,6 +58,7 @@ ModuleState change_buffers(const Setting& setting, std::uint32_t rank, const Ste
 }
 
 ModuleState train_values(const Setting& setting, std::uint32_t step_key, ModuleState state) {
+  assert(state.size() == setting.tensors.size());
   for (std::size_t t = 0; t < setting.tensors.size(); ++t) {
     const StateTensor& tensor = setting.tensors[t];
     if (tensor.is_buffer) continue;

@@ -1,5 +1,6 @@
 #include "reference/model/multi_reducer.h"
 
+#include <cassert>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ using RankShares = std::vector<const ExpectedRankStep*>;
 // reducer begin.
 ExpectedRankStep merge_values(const Program& program, const RankShares& shares,
                               const std::vector<std::uint64_t>& first_bits) {
+  assert(first_bits.size() == shares.size());
   ExpectedRankStep merged;
   merged.present = shares[0]->present;
   merged.state = shares[0]->state;
@@ -24,6 +26,7 @@ ExpectedRankStep merge_values(const Program& program, const RankShares& shares,
     merged.gradients.back().offset += first_bits[reducer];
   }
   const std::vector<StateTensor> tensors = state_tensors(program);
+  assert(merged.state.empty() || merged.state.size() == tensors.size());
   for (std::size_t t = 0; t < merged.state.size(); ++t)
     merged.state[t] = shares[tensors[t].reducer]->state[t];
   return merged;
@@ -33,8 +36,11 @@ ExpectedRankStep merge_values(const Program& program, const RankShares& shares,
 // the first reducer counts.
 void merge_outcomes(const RankShares& shares, bool may_be_stopped, ExpectedRankStep& merged) {
   merged.outcome = may_be_stopped ? Outcome::kSuccessOrPeerError : Outcome::kSuccess;
-  for (const ExpectedRankStep* share : shares)
+  for (const ExpectedRankStep* share : shares) {
+    assert(share->present == merged.present);
+    assert(may_be_stopped || share->outcome == Outcome::kSuccess);
     if (share->outcome == Outcome::kPeerError) merged.outcome = Outcome::kPeerError;
+  }
   for (const ExpectedRankStep* share : shares) {
     if (share->outcome != Outcome::kOwnError || merged.outcome == Outcome::kOwnError) continue;
     merged.outcome = Outcome::kOwnError;
@@ -50,6 +56,8 @@ void merge_outcomes(const RankShares& shares, bool may_be_stopped, ExpectedRankS
 void merge_expectations(const Program& program, Expectation& expectation) {
   const std::vector<Expectation>& shares = expectation.shares;
   const std::uint32_t reducers = reducer_count(program);
+  assert(shares.size() == group_count(program) * reducers);
+  assert(expectation.bits.empty());
   std::vector<std::vector<std::uint64_t>> first_bits(group_count(program));  // by reducer
   for (std::size_t s = 0; s < shares.size(); ++s) {
     first_bits[s / reducers].push_back(expectation.bits.size());

@@ -1,6 +1,7 @@
 #include "reference/model/power_sgd.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <utility>
 
@@ -13,6 +14,7 @@ constexpr DType kFloat = DType::kFloat32;
 
 // Each sum of products is formed in double, ascending, and rounded once.
 Matrix product(const Matrix& left, const Matrix& right) {
+  assert(left.columns == right.rows);
   Matrix out{left.rows, right.columns, {}};
   for (std::size_t i = 0; i < left.rows; ++i)
     for (std::size_t j = 0; j < right.columns; ++j) {
@@ -33,6 +35,8 @@ Matrix transposed(const Matrix& matrix) {
 }
 
 Matrix orthonormal(Matrix p) {
+  assert(p.values.size() == p.rows * p.columns);
+  assert(p.columns <= p.rows);
   const auto at = [&](std::size_t row, std::size_t column) -> double& {
     return p.values[row * p.columns + column];
   };
@@ -59,6 +63,7 @@ Matrix orthonormal(Matrix p) {
 // A column that is zeros, or holds what is not finite, starts anew. `number` is that of the
 // parameter among the distinct ones, frozen ones included.
 Matrix restarted(Matrix q, std::uint32_t number) {
+  assert(q.values.size() == q.rows * q.columns);
   for (std::size_t c = 0; c < q.columns; ++c) {
     bool is_zero = true;
     bool is_finite = true;
@@ -89,9 +94,11 @@ OfRanks products(OfRanks left, const Matrix& right) {
 // Each rank sums all of these matrices in one collective; the sums are returned one by one.
 std::vector<Matrix> sum_together(const std::vector<OfRanks>& matrices, const SumOfRanks& sum) {
   std::vector<Floats> joined(matrices.front().size());
-  for (const OfRanks& of_ranks : matrices)
+  for (const OfRanks& of_ranks : matrices) {
+    assert(of_ranks.size() == joined.size());
     for (std::size_t r = 0; r < joined.size(); ++r)
       joined[r].insert(joined[r].end(), of_ranks[r].values.begin(), of_ranks[r].values.end());
+  }
   const Floats total = sum(std::move(joined));
   auto from = total.begin();
   std::vector<Matrix> sums;
@@ -101,6 +108,7 @@ std::vector<Matrix> sum_together(const std::vector<OfRanks>& matrices, const Sum
     out.values.assign(from, end);
     from = end;
   }
+  assert(from == total.end());
   return sums;
 }
 
@@ -123,6 +131,7 @@ struct Member {
 
 Member make_member(const PowerMatrix& shape, std::size_t position, std::uint32_t divisor,
                    const std::vector<Floats>& gradients, PowerMemory& memory) {
+  assert(memory.errors.empty() || memory.errors.size() == gradients.size());
   Member m{position, memory, gradients, {}};
   for (std::size_t r = 0; r < gradients.size(); ++r) {
     Floats& values = m.compensated[r];
@@ -145,12 +154,14 @@ PowerMatrix power_matrix(const Parameter& parameter) {
     if (matrix.rows == 0 && parameter.sizes[dim] > 1) matrix.rows = parameter.sizes[dim];
   if (matrix.rows == 0 || elements == 0) return {};
   matrix.columns = elements / matrix.rows;
+  assert(matrix.rows * matrix.columns == elements);
   matrix.factors = std::min<std::size_t>({kPowerSgdRank, matrix.rows, matrix.columns});
   const bool pays = matrix.factors * (matrix.rows + matrix.columns) < elements;
   return pays ? matrix : PowerMatrix{};
 }
 
 double power_start(std::uint32_t number, std::size_t element) {
+  assert(number < kMaxParameters);
   std::uint64_t hash = kPowerSgdSeed * 0x9e3779b97f4a7c15ULL;
   hash += (std::uint64_t{number} + 1) * 0xbf58476d1ce4e5b9ULL;
   hash += (std::uint64_t{element} + 1) * 0x94d049bb133111ebULL;
@@ -185,6 +196,8 @@ std::vector<Floats> run_power_sgd(const Setting& setting, const ExpectedBucket& 
                                   std::uint32_t divisor,
                                   const std::vector<std::vector<Floats>>& gradients,
                                   const SumOfRanks& sum, PowerState& state) {
+  assert(gradients.size() == bucket.parameters.size());
+  assert(state.size() == setting.program.parameters.size());
   std::vector<Member> compressed;
   std::vector<Member> others;
   for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
@@ -196,6 +209,7 @@ std::vector<Floats> run_power_sgd(const Setting& setting, const ExpectedBucket& 
     made.memory.q = restarted(std::move(made.memory.q), number_of(setting.program, p));
     (shape.factors > 0 ? compressed : others).push_back(std::move(made));
   }
+  assert(!compressed.empty());
   std::vector<Floats> means(bucket.parameters.size());
   std::vector<OfRanks> first;
   for (const Member& m : others) first.push_back(m.scaled);

@@ -1,6 +1,7 @@
 #include "reference/model/readiness.h"
 
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 #include <utility>
 
@@ -99,6 +100,7 @@ Parameters find_requiring(const PassRules& rules, const Call& call, const HookCo
 // What no rank used in the counted pass is not reduced: that a rank uses it now is an error (P11).
 Parameters find_usage_change(const PassRules& rules, const Call& call, const HookCounts& hooks) {
   if (!rules.used_set) return {};
+  assert(rules.used_set->size() == call.is_used.size());
   return those_of(rules.roles.reduced, [&](std::uint32_t parameter) {
     const Parameters& parts = rules.roles.replicas[parameter];
     const bool is_used = std::any_of(parts.begin(), parts.end(),
@@ -127,6 +129,8 @@ void note_use(const std::vector<AutogradHook>& hooks, const Parameters& but, Cal
 // two errors.
 void run_call(const PassRules& rules, const std::vector<AutogradHook>& hooks, Call& call,
               RankReadiness& rank) {
+  assert(rank.error == Error::kNone);
+  assert(call.hooks_before.size() == rank.hooks_run.size());
   rank.ready_twice = find_ready_twice(rules, call.hooks_before, rank.hooks_run);
   for (const std::uint32_t part : rank.ready_twice)
     if (!is_ready(rules, call.hooks_before, part))
@@ -145,6 +149,7 @@ void run_call(const PassRules& rules, const std::vector<AutogradHook>& hooks, Ca
     if (!rank.parameters.empty()) rank.error = Error::kUsageChanged;
   }
   rank.missing = find_missing(rules, rank.hooks_run);
+  assert(rank.parameters.empty() == (rank.error == Error::kNone));
 }
 
 }  // namespace
@@ -176,7 +181,10 @@ bool starts_at_complete_pass(const PassRules& rules, const Backward& call) {
 
 RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Calls& calls,
                         const Gradients& gradients) {
-  RankReadiness rank = local_readiness(gradients.size(), calls);
+  assert(calls.size() == call_count(pass));
+  assert(gradients.size() == rules.roles.owners.size());
+  RankReadiness rank;
+  rank.hooks_run.resize(gradients.size());
   Call call;
   call.is_first = true;
   call.is_used.resize(gradients.size());
@@ -224,6 +232,8 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     return rank;
   }
   if (rank.is_complete) return rank;
+  assert(rank.has_begun);  // normalize() sees to it
+  assert(!rank.missing.empty());
   rank.error = Error::kIncomplete;  // check_complete() raises it
   rank.error_call = rank.calls_run;
   rank.parameters = rank.missing;
@@ -264,6 +274,7 @@ RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Call
                         const Gradients& gradients) {
   RankReadiness rank = run_calls(rules, pass, calls, gradients);
   if (pass.recompute != Recompute::kTwiceFails || !is_found_at_end(rules, rank)) return rank;
+  assert(calls.size() == 1);
   rank.error = Error::kForwardInBackward;
   rank.is_complete = false;
   rank.error_call = 0;
@@ -278,6 +289,8 @@ RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Call
 // dynamic mode a rank lacks nothing but what is refused.
 bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>& buckets,
                        const RankReadiness& rank) {
+  assert(rank.error != Error::kNone);
+  assert(!rank.is_complete);
   if (!rank.has_begun) return has_collectives(rules, buckets);
   const bool is_refused = rank.error == Error::kRequiresGrad;
   const bool counts = rules.counts_hooks();

@@ -29,6 +29,7 @@ std::vector<OrderRun> order_of(const Setting& setting, std::size_t ranks, std::u
 Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, std::uint64_t offset,
                       std::vector<Elements> contributions) {
   const std::size_t values = contributions.front().size();
+  assert(offset + values <= count);
   std::size_t begin = 0;
   for (const OrderRun& run : order_of(setting, contributions.size(), count, wire)) {
     if (run.end <= offset + begin) continue;
@@ -58,6 +59,7 @@ bool any_part(const Setting& setting, const Contributors& contributors, std::uin
 // What each rank contributes, not scaled: zeros where it has no gradient or shadows the pass (G7).
 std::vector<Elements> dense_contributions(const Setting& setting, const Contributors& contributors,
                                           std::uint32_t parameter) {
+  assert(!setting.parameter(parameter).sparse);
   std::vector<Elements> contributions;
   contributions.reserve(contributors.size());
   for (const Gradients* gradients : contributors) {
@@ -79,6 +81,7 @@ Elements scaled(DType dtype, DType wire, std::uint32_t divisor, Elements values)
 
 Tensor reduce_dense(const Setting& setting, const ExpectedBucket& bucket, std::size_t member,
                     std::uint32_t divisor, const Contributors& contributors) {
+  assert(member < bucket.parameters.size());
   const DType wire = wire_dtype(setting.options().hook, bucket.dtype);
   std::vector<Elements> values =
       dense_contributions(setting, contributors, bucket.parameters[member]);
@@ -104,6 +107,7 @@ std::vector<Reduced> reduce_by_power_sgd(const Setting& setting, const ExpectedB
     return sum_in_order(setting, DType::kFloat32, count, 0, std::move(of_ranks));
   };
   std::vector<Floats> means = run_power_sgd(setting, bucket, divisor, contributions, sum, power);
+  assert(means.size() == bucket.parameters.size());
   std::vector<Reduced> reduced;
   for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
     const std::uint32_t parameter = bucket.parameters[m];
@@ -127,6 +131,7 @@ std::vector<bool> used_by_some(const Setting& setting, const Contributors& contr
 
 std::vector<Entries> sparse_contributions(const Setting& setting, const Contributors& contributors,
                                           std::uint32_t parameter) {
+  assert(setting.parameter(parameter).sparse);
   std::vector<Entries> contributions;
   for (const Gradients* gradients : contributors) {
     Entries all;
@@ -140,6 +145,10 @@ std::vector<Entries> sparse_contributions(const Setting& setting, const Contribu
 std::vector<Reduced> reduce_bucket(const Setting& setting, const ExpectedBucket& bucket,
                                    std::uint32_t divisor, const std::vector<bool>& is_reduced,
                                    const Contributors& contributors, PowerState& power) {
+  assert(divisor > 0);
+  assert(divisor <= contributors.size());
+  assert(!bucket.sparse || bucket.parameters.size() == 1);
+  assert(bucket.offsets.size() == bucket.parameters.size());
   std::vector<Reduced> all;
   const auto is_untouched = [&](std::uint32_t parameter) { return !is_reduced[parameter]; };
   if (uses_power_sgd(setting, bucket)) {

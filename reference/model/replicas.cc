@@ -1,5 +1,7 @@
 #include "reference/model/replicas.h"
 
+#include <cassert>
+
 #include "reference/arithmetic.h"
 
 namespace lockstep::reference {
@@ -7,9 +9,11 @@ namespace lockstep::reference {
 std::optional<Elements> sum_replicas(const Setting& setting, std::uint32_t parameter,
                                      const Gradients& gradients) {
   std::optional<Elements> sum;
+  assert(!setting.roles.replicas[parameter].empty());
   for (const std::uint32_t part : setting.roles.replicas[parameter]) {
     if (!gradients[part].tensor) continue;
     const Elements& values = gradients[part].tensor->values;
+    assert(values.size() == value_count(setting.parameter(parameter)));
     if (!sum)
       sum = values;
     else

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cassert>
 #include <memory>
 #include <utility>
 
@@ -30,6 +31,7 @@ void run_step(const Shares& shares, std::uint32_t step, const Ranks& survivors,
               const std::vector<ReadyOrder>& ready_orders) {
   bool any_error = false;
   for (const auto& share : shares) {
+    assert(share->expectation.steps.size() == step);
     const Program& program = share->setting.program;
     if (step > 0 && step == program.rejoin_step)
       share->group = end_join(share->setting, std::move(share->group));
@@ -48,6 +50,9 @@ void run_all(const Program& program, const Shares& shares, const std::vector<Rec
   for (std::uint32_t rank = 0; rank < program.world; ++rank) survivors.push_back(rank);
   make_groups(shares, survivors);
   for (const auto& share : shares) share->expectation.buckets = share->group.buckets;
+  assert(std::is_sorted(recoveries.begin(), recoveries.end(), [](const auto& a, const auto& b) {
+    return a.before_step < b.before_step;
+  }));
   auto recovery = recoveries.begin();
   const auto recover_before = [&](std::size_t step) {
     for (; recovery != recoveries.end() && recovery->before_step <= step; ++recovery) {
@@ -72,6 +77,8 @@ void run_all(const Program& program, const Shares& shares, const std::vector<Rec
 Expectation run(const Program& program, const Contract& contract,
                 const std::vector<Recovery>& recoveries,
                 const std::vector<ReadyOrder>& ready_orders) {
+  assert(program.world >= 1);
+  assert(program.world <= kMaxWorld);
   const std::uint32_t reducers = reducer_count(program);
   const std::uint32_t groups = group_count(program);
   std::vector<Program> programs;  // as each reducer sees it

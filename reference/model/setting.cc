@@ -1,5 +1,7 @@
 #include "reference/model/setting.h"
 
+#include <cassert>
+
 namespace lockstep::reference {
 namespace {
 
@@ -23,6 +25,7 @@ ParameterRoles roles_of(const Program& program) {
     roles.parts.push_back(p);
     if (parameter.copy_of == 0) roles.reduced.push_back(p);
     roles.originals[p] = p - parameter.copy_of;
+    assert(roles.owners[roles.originals[p]] == roles.originals[p]);
     roles.replicas[roles.originals[p]].push_back(p);
   }
   return roles;

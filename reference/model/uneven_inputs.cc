@@ -1,5 +1,7 @@
 #include "reference/model/uneven_inputs.h"
 
+#include <cassert>
+
 #include "reference/model/engine.h"
 
 namespace lockstep::reference {
@@ -30,10 +32,11 @@ bool ends_early(const Options& options, const Ranks& survivors, const Ranks& act
 void fail_early(const Ranks& active, const Step& step, bool is_forward, ExpectedStep& expected) {
   expected.any_error = true;
   for (const std::uint32_t rank : active) {
-    const RankPass& pass = step.variants[rank % step.variants.size()];
-    expected.ranks[rank].outcome = Outcome::kOwnError;
-    expected.ranks[rank].error = Error::kUnevenInputs;
-    expected.ranks[rank].error_call = is_forward ? kForwardCall : first_synced_call(pass);
+    ExpectedRankStep& failed = expected.ranks[rank];
+    assert(failed.present);
+    failed.outcome = Outcome::kOwnError;
+    failed.error = Error::kUnevenInputs;
+    failed.error_call = is_forward ? kForwardCall : first_synced_call(pass_of(step, rank));
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace lockstep::reference {
 
-using Ranks = std::vector<std::uint32_t>;  // ascending
+using Ranks = std::vector<std::uint32_t>;  // in the order of their numbers in the group (F4)
 
 // Those of the survivors that train in the step.
 Ranks ranks_with_inputs(const Program& program, const Ranks& survivors, std::uint32_t step);
