@@ -8,16 +8,6 @@
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
-namespace {
-
-// Orders the work that the replica's own worker has submitted before what follows.
-void wait_for(const ReplicaGradient& replica, Device& device) {
-  Device& other = replica.parameter->device();
-  if (&other != &device) device.wait(device.current_stream(), other.record(other.current_stream()));
-}
-
-}  // namespace
-
 // Makes the buckets of a layout. Gradients that are bucket views move to the new buckets (B7). If
 // memory runs out, nothing has changed.
 Status BucketStore::lay_out(Layout layout, const CommHookDriver& hooks, core::PassCore& core) {
@@ -166,9 +156,7 @@ Result<Tensor> BucketStore::all_entries(const ReducedParameter& reduced) const {
   Result<Tensor> all = empty_sparse(device, parameter.dtype(), parameter.shape(), {});
   replicas_.each_replica(reduced, [&](const ReplicaGradient& replica) {
     const Tensor& own = replica.parameter->grad();
-    if (!all || !own.defined()) return;
-    wait_for(replica, device);
-    all = append(*all, own);
+    if (all && own.defined()) all = append(*all, own);
   });
   return all;
 }
@@ -211,7 +199,9 @@ void BucketStore::take_back_ready_views(const core::PassCore& core) {
   }
 }
 
-// Sums the gradients of the replicas, in their order (P15); undefined gradients are left out.
+// Sums the gradients of the replicas, in their order (P15); undefined gradients are left out. All
+// lie on one device or on host devices, so what their workers have submitted comes before this.
+// Where the bucket view is a gradient, that of the first replica, it is the first one already.
 void BucketStore::sum_replicas(ReducedParameter& reduced, double factor) {
   Device& device = reduced.parameter->device();
   const Stream stream = device.current_stream();
@@ -220,11 +210,10 @@ void BucketStore::sum_replicas(ReducedParameter& reduced, double factor) {
   replicas_.each_replica(reduced, [&](const ReplicaGradient& replica) {
     const Tensor& own = replica.parameter->grad();
     if (!own.defined()) return;
-    wait_for(replica, device);
     const Transfer transfer{&own, reduced.bucket_view.data(), &reduced.parameter->shape()};
     if (!is_first)
       device.add(stream, own, reduced.bucket_view);
-    else if (&replica != &reduced || !viewed)
+    else if (!viewed)
       device.pack_bucket(stream, {&transfer, 1}, 1.0);
     is_first = false;
   });

@@ -45,9 +45,9 @@ std::unique_ptr<HookBucket> CommHookDriver::make_bucket(const Layout& layout, st
                                       std::move(parameters));
 }
 
-Status CommHookDriver::start(HookBucket& bucket, std::int64_t pass, int divisor, double factor,
+Status CommHookDriver::start(HookBucket& bucket, int divisor, double factor,
                              Reduction reduction) const {
-  bucket.begin(pass, divisor, factor, reduction);
+  bucket.begin(divisor, factor, reduction);
   Status status = run_user_code([&] { return hook_->start(bucket); });
   // This asks the hook for its name.
   return status.ok() ? status : failure_of(std::move(status), bucket);

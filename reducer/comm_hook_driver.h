@@ -39,8 +39,7 @@ class CommHookDriver {
                                           std::vector<Tensor> views,
                                           std::vector<std::size_t> parameters) const;
 
-  Status start(HookBucket& bucket, std::int64_t pass, int divisor, double factor,
-               Reduction reduction) const;
+  Status start(HookBucket& bucket, int divisor, double factor, Reduction reduction) const;
   // Waits for the hook's collectives, and for its future at most `timeout`; then copies the hook's
   // result to the bucket.
   Status finish(HookBucket& bucket, platform::Duration timeout) const;

@@ -1,6 +1,7 @@
 #include "reducer/module_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "reducer/base/sizes.h"
 #include "reducer/bucket/layout.h"
@@ -17,17 +18,6 @@ std::int64_t aligned(std::int64_t bytes) {
   return round_up_size(bytes, static_cast<std::int64_t>(kMemberAlignmentBytes));
 }
 
-// Copies also between devices.
-void copy(const Tensor& from, const Tensor& to) {
-  Device& device = to.device();
-  const Stream stream = device.current_stream();
-  if (&from.device() != &device)
-    device.wait(stream, from.device().record(from.device().current_stream()));
-  device.copy(stream, from, to);
-  if (&from.device() != &device)  // `from` must not be written again before the copy has ended.
-    from.device().wait(from.device().current_stream(), device.record(stream));
-}
-
 bool can_copy(const Tensor& from, const Tensor& to) {
   return from.defined() && to.defined() && from.dtype() == to.dtype() &&
          from.shape().same_sizes(to.shape());
@@ -40,11 +30,13 @@ Status cannot_copy(const std::string& from, const std::string& to) {
                     " itself has none");
 }
 
-// Copies a parameter's value, or a buffer.
+// Copies a parameter's value, or a buffer. Both lie on one device, or on host devices, whose work
+// is done when its call returns.
 template <class Kind>
 Status copy_value(const Kind& from, const Kind& to) {
   if (!can_copy(from.value(), to.value())) return cannot_copy(from.name(), to.name());
-  copy(from.value(), to.value());
+  Device& device = to.value().device();
+  device.copy(device.current_stream(), from.value(), to.value());
   return {};
 }
 
@@ -147,10 +139,10 @@ Status ModuleState::check_buffers() const {
 Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) {
   LOCKSTEP_RETURN_IF_ERROR(check_parameters());
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
-  tensors_.clear();  // A call that ended by an exception may have left some.
-  for (const Ref<Parameter>& parameter : parameters_) tensors_.push_back(parameter->value());
-  for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
-  Status status = broadcast(broadcaster, rank, root);
+  std::vector<Tensor> tensors;
+  for (const Ref<Parameter>& parameter : parameters_) tensors.push_back(parameter->value());
+  for (const Ref<Buffer>& buffer : buffers_) tensors.push_back(buffer->value());
+  Status status = broadcast(broadcaster, std::move(tensors), rank, root);
   if (status.ok())
     // After a failure the staging buffer may be in use until the group is stopped.
     staging_ = Ref<Storage>();
@@ -159,29 +151,29 @@ Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) 
 
 Status ModuleState::broadcast_buffers(Broadcaster& broadcaster, int rank, int root) {
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
-  tensors_.clear();
-  for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
-  return broadcast(broadcaster, rank, root);
+  std::vector<Tensor> tensors;
+  for (const Ref<Buffer>& buffer : buffers_) tensors.push_back(buffer->value());
+  return broadcast(broadcaster, std::move(tensors), rank, root);
 }
 
-Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
-  std::erase_if(tensors_, [](const Tensor& tensor) { return tensor.elements() == 0; });
+Status ModuleState::broadcast(Broadcaster& broadcaster, std::vector<Tensor> tensors, int rank,
+                              int root) {
+  std::erase_if(tensors, [](const Tensor& tensor) { return tensor.elements() == 0; });
   Status status;
-  for (std::size_t first = 0; first < tensors_.size() && status.ok();) {
+  for (std::size_t first = 0; first < tensors.size() && status.ok();) {
     std::size_t end = first;
     std::int64_t bytes = 0;
-    while (end < tensors_.size() && &tensors_[end].device() == &tensors_[first].device() &&
+    while (end < tensors.size() && &tensors[end].device() == &tensors[first].device() &&
            (end == first || static_cast<std::uint64_t>(bytes) < chunk_bytes_)) {
-      bytes = add_sizes(aligned(bytes), bytes_of(tensors_[end]));
+      bytes = add_sizes(aligned(bytes), bytes_of(tensors[end]));
       ++end;
     }
     // Tensors may share memory, so together they may have more bytes than any memory.
     status = bytes == kTooLarge ? out_of_memory()
-                                : send_chunk(broadcaster, {&tensors_[first], end - first},
+                                : send_chunk(broadcaster, {&tensors[first], end - first},
                                              static_cast<std::size_t>(bytes), rank == root, root);
     first = end;
   }
-  tensors_.clear();
   return status;
 }
 

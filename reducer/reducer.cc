@@ -398,10 +398,9 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
   // This comes first, so that the pass is notified of whatever fails from here on.
   task.outermost().at_end(&pass);
   if (opens && join_.is_joining()) {
-    lock.unlock();  // No other backward of this pass runs yet.
+    const platform::MutexUnlock unlocked(mutex_);  // No other backward of this pass runs yet.
     if (Result<UnevenInputs::Event> event = exchange_join_state(UnevenInputs::Event::kPass); !event)
       return event.error();
-    lock.lock();
   }
   if (opens) {
     start_pass();

@@ -215,8 +215,7 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
 void Reducer::prepare_launch(Collective& collective) {
   if (collective.pass == kNone) collective.pass = passes_.current()->number;
   // An earlier failure that left the reducer clean is over.
-  if (!passes_.current() || passes_.current()->state == Pass::State::kOpen)
-    failures_.forget_progress();
+  if (!passes_.is_running()) failures_.forget_progress();
 }
 
 Status Reducer::launch_control(Collective& collective, TraceEntry::What what) {
@@ -284,7 +283,6 @@ Status Reducer::mark_remaining_ready(bool agrees, bool& all_ready) {
   platform::MutexLock lock(mutex_);
   if (agrees) shared_.core.on_usage_agreed();
   LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
-  unused_marked_ = true;
   // This check comes before the remaining launches: where nothing was launched yet (P14, the first
   // static pass, or no hook at all) the other ranks still wait for this rank.
   LOCKSTEP_RETURN_IF_ERROR(usage_changed());
@@ -357,12 +355,7 @@ Status Reducer::copy_bucket_to_grads(const Bucket& bucket) {
 }
 
 // Waits once for a sum that nobody has waited for yet.
-Status Reducer::await_usage_map() {
-  if (!usage_.is_map_pending()) return {};
-  LOCKSTEP_RETURN_IF_ERROR(await_control());
-  usage_.map_is_complete();
-  return {};
-}
+Status Reducer::await_usage_map() { return usage_.take_pending_map() ? await_control() : Status(); }
 
 Status Reducer::finish_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
@@ -406,8 +399,8 @@ Status Reducer::await(Work& work, std::int64_t trace_sequence) {
 Status Reducer::start_hook(std::size_t b) {
   HookBucket& bucket = *buckets_[b].hooked;
   const platform::MutexUnlock unlocked(mutex_);
-  Status status = hooks_.start(bucket, passes_.current()->number, join_.scale().divisor(),
-                               factor_of(buckets_.dtype(b)), options_.reduction);
+  Status status = hooks_.start(bucket, join_.scale().divisor(), factor_of(buckets_.dtype(b)),
+                               options_.reduction);
   return status.ok() ? status : with_bucket(std::move(status), b);
 }
 

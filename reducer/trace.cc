@@ -40,7 +40,6 @@ std::vector<TraceEntry> Trace::entries(std::int64_t first) const {
   const auto kept = static_cast<std::int64_t>(ring_.size());
   const std::int64_t begin = std::max(first, next_ - kept);
   std::vector<TraceEntry> out;
-  if (begin < next_) out.reserve(static_cast<std::size_t>(next_ - begin));
   for (std::int64_t s = begin; s < next_; ++s)
     out.push_back(ring_[static_cast<std::size_t>(s) % capacity_]);
   return out;

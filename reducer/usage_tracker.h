@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "reducer/comm/process_group.h"
@@ -54,8 +55,8 @@ class UsageTracker {
   bool needs_map(const ReducedParameter& reduced) const {
     return mode_ == core::Mode::kDynamic && !reduced.used;
   }
-  bool is_map_pending() const { return is_map_pending_; }
-  void map_is_complete() { is_map_pending_ = false; }
+  // Whether nobody has waited for the map yet. Whoever asks has to wait for it then.
+  bool take_pending_map() { return std::exchange(is_map_pending_, false); }
   bool is_used_by_some(std::size_t parameter) const { return map_[parameter] != 0; }
 
   GradientSearch& search() { return search_; }

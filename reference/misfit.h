@@ -72,7 +72,7 @@ enum class MisfitKind : std::uint8_t {
   // Every rank pins one layout, and it is not one of the program's parameters (B3).
   kLayout,
   // The rank has a buffer more, and a replica in which that one has another dtype or size
-  // or no value, or is the very same one (P15).
+  // or no value, or is the very same one, or two replicas in which it is one (P15).
   kReplicaBuffer,
 };
 constexpr MisfitKind kLastMisfit = MisfitKind::kReplicaBuffer;

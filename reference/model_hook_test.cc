@@ -124,7 +124,7 @@ TEST(ModelS4, PowerSgdCompressesWhatGetsSmaller) {
   const auto factors_of = [](std::vector<std::uint32_t> sizes) {
     Parameter parameter;
     parameter.sizes = std::move(sizes);
-    return power_matrix(parameter).factors;
+    return power_matrix(parameter, 2).factors;
   };
   EXPECT_EQ(factors_of({4, 5}), 2U);  // 18 of 20
   EXPECT_EQ(factors_of({4, 4}), 0U);  // 16 of 16
@@ -134,9 +134,9 @@ TEST(ModelS4, PowerSgdCompressesWhatGetsSmaller) {
   Parameter wide;
   wide.sizes = {4, 5};
   wide.column_major = true;
-  EXPECT_EQ(power_matrix(wide).rows, 5U);
+  EXPECT_EQ(power_matrix(wide, 2).rows, 5U);
   wide.dtype = DType::kFloat64;
-  EXPECT_EQ(power_matrix(wide).factors, 0U);
+  EXPECT_EQ(power_matrix(wide, 2).factors, 0U);
 }
 
 TEST(ModelS4, PowerSgdSumsTwiceAndTheSecondTimeAfterAllBuckets) {

@@ -11,11 +11,14 @@
 #include "properties/observe/gradient_bits.h"
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
+#include "properties/observe/outputs.h"
 #include "properties/observe/pass_recorder.h"
 #include "properties/observe/recompute_node.h"
 #include "properties/observe/state_watch.h"
+#include "properties/observe/taken_gradients.h"
 #include "properties/observe/user_abort.h"
 #include "properties/observe/watched_group.h"
+#include "properties/observe/zero_gradients.h"
 #include "reducer/base/check.h"
 #include "reference/model.h"
 #include "reference/model/engine.h"
@@ -54,12 +57,6 @@ class RankDevice final : public HostDevice {
   RankEnvironment& environment_;
 };
 
-// The outputs that a rank keeps of its forwards, those without a graph apart from the others.
-struct Outputs {
-  std::vector<Edge> kept;
-  std::vector<Edge> constants;
-};
-
 class Training {
  public:
   Training(const Program& program, properties::ExpectedErrors& expected_errors,
@@ -73,6 +70,8 @@ class Training {
         engine_(used_workers(program, environment), tie_seed(program, environment.rank())),
         watch_(environment),
         recorder_(program, watch_),
+        taken_(program),
+        devices_(devices),
         user_(environment) {
     environment.set_user_place([this] { user_.visit(); });
     for (std::uint32_t d = 0; d < reference::kMaxDevices; ++d)
@@ -98,6 +97,7 @@ class Training {
     Result<Tensor> one = builder_->scalar(1.0);
     LOCKSTEP_CHECK(one.has_value());
     one_ = std::move(*one);
+    own_bytes_ = tensor_bytes();
   }
 
   void run(const SubjectFactory& make_subject) {
@@ -120,6 +120,7 @@ class Training {
       train_all(step);
     }
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
+    note_wrong(subject_->wrong_layout());
     stop_recording();
     user_.take_groups({});  // so that the reducer is the last owner of its groups
     observation_.exited = environment_.exited();
@@ -428,8 +429,8 @@ class Training {
     return !observed.status.ok() || peers_fail;
   }
 
-  void note_wrong(const char* answer) {
-    if (observation_.wrong_answer.empty()) observation_.wrong_answer = answer;
+  void note_wrong(std::string answer) {
+    if (observation_.wrong_answer.empty()) observation_.wrong_answer = std::move(answer);
   }
 
   // Called between two passes, in the middle of one, and after a failure. Programs that are written
@@ -529,6 +530,7 @@ class Training {
   void run_step(const reference::Step& step, ObservedStep& observed) {
     const reference::RankPass& pass = reference::pass_of(step, environment_.rank());
     recorder_.begin(environment_.wants_times());
+    taken_.begin();
     seen_times_ = {};
     if (step.kind == PassKind::kNoGrad && pass.skip) {
       remember_storages();
@@ -548,6 +550,17 @@ class Training {
     observed.failed_call = kNone;
     if (step.kind == PassKind::kSynced && keeps_outputs(pass)) state_->train(step.key);
     snapshot(observed);
+    note_wrong(taken_.flaw(recorder_.hooks()));
+    // Without outputs that live on, a pass leaves nothing but gradients.
+    if (step.kind == PassKind::kSynced && keeps_outputs(pass) && !pass.hold_outputs)
+      note_wrong(subject_->wrong_memory(parameters_, tensor_bytes() - own_bytes_));
+  }
+
+  // Of all tensors in the host memory of the rank.
+  std::uint64_t tensor_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& device : devices_) bytes += device->allocated_bytes();
+    return bytes;
   }
 
   void hold(PassKind kind, const reference::RankPass& pass, Outputs outputs) {
@@ -570,31 +583,6 @@ class Training {
                        [](const reference::Forward& forward) { return !forward.discard; });
   }
 
-  Status zero_gradients(reference::ZeroGrad kind) {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (kind == reference::ZeroGrad::kUndefine) parameters_[i]->undefine_grad();
-      if (kind == reference::ZeroGrad::kFill) parameters_[i]->fill_grad_with_zeros();
-      if (kind == reference::ZeroGrad::kReplace)
-        LOCKSTEP_RETURN_IF_ERROR(replace_gradient(*parameters_[i], i % 3));
-    }
-    if (kind != reference::ZeroGrad::kSwap) return {};
-    for (const auto& [a, b] : reference::swapped_gradients(program_)) {
-      Tensor left = parameters_[a]->grad();
-      parameters_[a]->set_grad(parameters_[b]->grad());
-      parameters_[b]->set_grad(std::move(left));
-    }
-    return {};
-  }
-
-  static Status replace_gradient(Parameter& parameter, std::size_t way) {
-    const Tensor& old = parameter.grad();
-    if (!old.defined() || old.is_sparse()) return {};
-    Result<Tensor> other = in_other_strides(old, way);
-    if (!other) return other.error();
-    parameter.set_grad(std::move(*other));
-    return {};
-  }
-
   void run_calls(const reference::Step& step, const reference::RankPass& pass, Outputs& outputs,
                  ObservedStep& observed) {
     remember_storages();
@@ -605,12 +593,30 @@ class Training {
                                reference::backward_of(pass, call.number).forwards == 0;
       if (are_all_run && !std::exchange(has_asked, true)) ask_for_diagnosis();
       visit_between_calls(observed);
+      if (observed.is_destroyed) try_without_reducer(step, pass, outputs.kept);
       if (!observed.status.ok()) return;
       const bool is_refused = user_.has_aborted_reducers() && is_of_reducers(step, pass, call);
       observed.status = make_call(step, pass, call, outputs);
       if (!observed.status.ok()) return;
       if (is_refused) note_wrong("a reducer that its user has aborted does further work");
     }
+  }
+
+  // The outputs of a synced forward outlive its reducer, and their backward is refused (F5), unless
+  // an earlier one has used up the graph.
+  void try_without_reducer(const reference::Step& step, const reference::RankPass& pass,
+                           const std::vector<Edge>& outputs) {
+    const bool is_synced = step.kind == PassKind::kSynced && !program_.options.manual_sync &&
+                           std::none_of(pass.forwards.begin(), pass.forwards.end(),
+                                        [](const auto& each) { return each.local; });
+    std::vector<Edge> roots;
+    std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(roots),
+                 [](const Edge& output) { return output.node; });
+    if (!is_synced || roots.empty()) return;
+    const std::vector<Tensor> gradients(roots.size(), one_);
+    const Status status = engine_.backward(roots, gradients, true);
+    if (status.code() != Code::kSecondBackward && status.code() != Code::kGraphFreed)
+      note_wrong("a backward of a pass whose reducer was destroyed ends so: " + status.to_string());
   }
 
   // Returns whether the user has aborted the groups.
@@ -636,7 +642,7 @@ class Training {
                    Outputs& outputs) {
     switch (call.kind) {
       case Call::Kind::kZeroGrad:
-        LOCKSTEP_RETURN_IF_ERROR(zero_gradients(step.zero_grad));
+        LOCKSTEP_RETURN_IF_ERROR(zero_gradients(program_, parameters_, step.zero_grad));
         remember_storages();
         return {};
       case Call::Kind::kForward:
@@ -657,12 +663,6 @@ class Training {
         return subject_->check_complete();
     }
     return {};
-  }
-
-  // The outputs keep their numbers.
-  static void drop(const std::vector<bool>& is_dropped, std::vector<Edge>& outputs) {
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      if (is_dropped[i]) outputs[i] = {};
   }
 
   Status evaluate(const reference::Forward& forward) {
@@ -727,7 +727,7 @@ class Training {
   // Runs the step in a checkpoint around the whole model, or in two.
   Status recompute(const reference::Step& step, const reference::RankPass& pass,
                    ObservedStep& observed) {
-    LOCKSTEP_RETURN_IF_ERROR(zero_gradients(step.zero_grad));
+    LOCKSTEP_RETURN_IF_ERROR(zero_gradients(program_, parameters_, step.zero_grad));
     remember_storages();
     const reference::Forward& forward = pass.forwards.front();
     std::vector<Edge> outputs;
@@ -771,14 +771,6 @@ class Training {
     return status;
   }
 
-  // Moves the last `count` elements of `from` to the end of `to`.
-  static void move_last(std::vector<Edge>& from, std::size_t count, std::vector<Edge>& to) {
-    LOCKSTEP_CHECK_GE(from.size(), count);
-    const auto first = from.end() - static_cast<std::ptrdiff_t>(count);
-    std::move(first, from.end(), std::back_inserter(to));
-    from.erase(first, from.end());
-  }
-
   Status run_backward(const reference::RankPass& pass, std::uint32_t call, Outputs& outputs) {
     const bool is_last = call + 1 == reference::call_count(pass);
     const reference::Backward& backward = reference::backward_of(pass, call);
@@ -793,20 +785,9 @@ class Training {
     Status status = engine_.backward(roots, gradients, !is_last);
     if (is_synced) seen_times_.backward_ended_ns = now_ns();
     if (status.ok()) watch_.backward_returned(is_last);
+    if (status.ok() && is_synced && !is_last && !taken_.is_empty() && subject_->is_amid_pass())
+      taken_.note(parameters_, recorder_.hooks());
     return status;
-  }
-
-  static std::vector<Edge> choose_roots(const reference::RankPass& pass, std::size_t call,
-                                        const std::vector<Edge>& outputs) {
-    if (pass.backwards.empty() || pass.backwards[call].roots.empty()) return outputs;
-    if (outputs.empty()) return {};
-    std::vector<bool> chosen(outputs.size(), false);
-    for (const std::uint32_t root : pass.backwards[call].roots)
-      chosen[root % outputs.size()] = true;
-    std::vector<Edge> roots;
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      if (chosen[i]) roots.push_back(outputs[i]);
-    return roots;
   }
 
   void remember_storages() {
@@ -868,6 +849,9 @@ class Training {
   Tensor one_;  // every root starts with this gradient
   StateWatch watch_;
   PassRecorder recorder_;  // outlives the subject's use of the parameters
+  TakenGradients taken_;
+  std::vector<std::unique_ptr<HostDevice>>& devices_;
+  std::uint64_t own_bytes_ = 0;  // of the tensors that the rank has before it has gradients
   UserAbort user_;
   // Guards observation_.wrong_padding. It is not the platform's mutex, for the same reason as
   // PassRecorder::plain_mutex_.

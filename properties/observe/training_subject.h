@@ -66,6 +66,19 @@ class TrainingSubject {
   // Whether it refuses further work because of an earlier failure.
   virtual bool poisoned() const = 0;
   virtual bool launched_in_pass() const = 0;
+  // Whether a pass has had a backward, and goes on in a further one; outside of backward.
+  virtual bool is_amid_pass() const { return false; }
+  // Called when a synced pass is complete: `bytes` is the host memory of all tensors that the rank
+  // did not have before its reducers were constructed. Returns what is wrong with that, or an empty
+  // text.
+  virtual std::string wrong_memory(const std::vector<Ref<Parameter>>& parameters,
+                                   std::uint64_t bytes) const {
+    static_cast<void>(parameters);
+    static_cast<void>(bytes);
+    return {};
+  }
+  // Called when the rank is done. Returns what is wrong with the layouts (B3), or an empty text.
+  virtual std::string wrong_layout() const { return {}; }
   // Whether the subject's collectives say which bucket they reduce (Collective::bucket). The
   // overlap oracle needs this to judge which hook launched each bucket.
   virtual bool names_buckets() const { return false; }
@@ -104,7 +117,7 @@ class TrainingSubject {
   // reducer_of() returns which of the reducers that share a group starts it. wrong_padding() says
   // what is wrong with the padding of the bucket that it sends (B3), or returns an empty text.
   virtual std::uint32_t reducer_of(const Collective&) const { return 0; }
-  virtual std::string wrong_padding(const Collective&, std::uint32_t reducer) const {
+  virtual std::string wrong_padding(const Collective&, std::uint32_t reducer) {
     static_cast<void>(reducer);
     return {};
   }

@@ -44,6 +44,8 @@ class UserHook final : public CommunicationHook {
         futures_(setup_.completion == HookCompletion::kReversed) {}
 
   std::string name() const override { return "user"; }
+  // What a pass that failed has left is of no use.
+  void reset() noexcept override { results_.clear(); }
 
   Status start(HookBucket& bucket) override {
     check_order(bucket);

@@ -32,6 +32,10 @@ class AttemptOracle {
       return fmt::format("names rank {} as the one that reports it", failure.reported_by);
     const std::optional<faults::Fault> fault = cause_of(attempt);
     if (!fault) return "";
+    // While ranks agree, peers may be in a pass of an earlier reducer; what comes later in a
+    // construction or a reset belongs to the next pass. Refused memory may come from either.
+    const bool agrees = failure.collective == "all_gather" && failure.code != Code::kOutOfMemory;
+    if (agrees && failure.pass != kNone) return fmt::format("names pass {}", failure.pass);
     const int number = number_of(fault->rank, members);
     if (failure.rank != number && failure.suspect != number)
       return fmt::format("does not name rank {}", number);

@@ -213,7 +213,8 @@ std::vector<Field> fields_of_collectives() {
        open},
       {"dtype", change([=](ObservedCollective& each) {
          each.dtype = each.dtype == DType::kFloat16 ? DType::kFloat32 : DType::kFloat16;
-         return is_bucket(each);
+         return is_bucket(each) || each.op == Op::kAllReduceUsage ||
+                each.op == Op::kBroadcastOrder || each.op == Op::kAnnounce;
        }),
        open},
       {"completed before it was launched", change([](ObservedCollective& each) {

@@ -120,6 +120,8 @@ class RebuildOracle {
     one_device_ = std::all_of(parameters.begin(), parameters.end(), [&](const auto& each) {
       return each.device == parameters[0].device;
     });
+    has_replicas_ = std::any_of(parameters.begin(), parameters.end(),
+                                [](const auto& each) { return each.copy_of > 0; });
     // A backward of a communication hook may run other hooks of the pass within the hook that
     // called it, which has not returned then.
     const reference::Options& options = c.program.options;
@@ -181,8 +183,17 @@ class RebuildOracle {
     if (!is_ordered || recorded == nullptr || !is_first(share_.steps[step.step], r)) return {};
     const std::vector<std::uint32_t> seen = own(recorded->hook_order);
     std::vector<std::uint32_t> hooked;
-    for (const std::uint32_t parameter : order)
-      if (std::find(seen.begin(), seen.end(), parameter) != seen.end()) hooked.push_back(parameter);
+    std::vector<std::uint32_t> others;
+    for (const std::uint32_t parameter : order) {
+      const bool had_hook = std::find(seen.begin(), seen.end(), parameter) != seen.end();
+      (had_hook ? hooked : others).push_back(parameter);
+    }
+    // The end of the first static pass marks all parameters without a hook.
+    const bool are_marked_at_once =
+        case_.program.options.mode == reference::Mode::kStatic && !has_replicas_;
+    if (are_marked_at_once && !std::is_sorted(others.begin(), others.end()))
+      return wrong(fmt::format("the buckets follow p{}, and p{} had no hook in step {}",
+                               fmt::join(order, " p"), fmt::join(others, " p"), recorded->step));
     if (hooked == seen) return {};
     return wrong(fmt::format("the buckets follow p{}, and rank {} saw its hooks in step {} as p{}",
                              fmt::join(order, " p"), r, recorded->step, fmt::join(seen, " p")));
@@ -196,6 +207,7 @@ class RebuildOracle {
   UnspecifiedCounts& counts_;
   bool one_device_ = false;
   bool hooks_nest_ = false;
+  bool has_replicas_ = false;
   std::vector<std::uint32_t> all_;  // the parameters that are trained
 };
 
@@ -287,9 +299,12 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
     const bool is_sparse = expected[i].op == Op::kGatherSparse;
     if ((is_bucket || is_sparse) && seen.bucket != static_cast<std::int32_t>(expected[i].bucket))
       return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
-    if (is_bucket && seen.dtype != observed_as(expected[i].dtype))
-      return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype),
-                                  name_of(observed_as(expected[i].dtype))));
+    const bool is_of_numbers = expected[i].op == Op::kAllReduceUsage ||
+                               expected[i].op == Op::kBroadcastOrder ||
+                               expected[i].op == Op::kAnnounce;
+    const DType dtype = is_of_numbers ? DType::kInt32 : observed_as(expected[i].dtype);
+    if ((is_bucket || is_of_numbers) && seen.dtype != dtype)
+      return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype), name_of(dtype)));
     if (seen.count != expected[i].count)
       return wrong(i, fmt::format("{} elements instead of {}", seen.count, expected[i].count));
     if (seen.launched_us > seen.completed_us) return wrong(i, "completed before it was launched");

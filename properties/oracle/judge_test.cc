@@ -170,6 +170,39 @@ TEST_F(JudgeTest, BucketsThatFollowNoOrderOfTheHooksAreSeen) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
 }
 
+TEST_F(JudgeTest, B2TheParametersThatAStaticPassMarksComeInTheirOwnOrder) {
+  use({2, 5, 3}, [](reference::Options& options) {
+    options.rebuild = true;
+    options.mode = reference::Mode::kStatic;
+  });
+  for (reference::Step& each : case_.program.steps) each.variants[0] = pass_of({1});
+  observe();
+  ASSERT_EQ(step(0).rebuilt_order, (std::vector<std::uint32_t>{0, 2, 1}));
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  step(0).rebuilt_order = step(1).rebuilt_order = {2, 0, 1};
+  expect(Failing::kWrongBits, "layout");
+  EXPECT_NE(verdict().message.find("p2 p0 had no hook"), std::string::npos);
+}
+
+TEST_F(JudgeTest, T2AUsageMapThatIsNotOfInt32IsSeen) {
+  use({2, 5}, [](reference::Options& options) { options.mode = reference::Mode::kDynamic; });
+  ObservedCollective& map = step(1).collectives.back();
+  ASSERT_EQ(map.op, ObservedCollective::Op::kAllReduceUsage);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  map.dtype = DType::kFloat32;
+  expect(Failing::kWrongBits, "trace");
+}
+
+TEST_F(JudgeTest, T3TimesOfAPassThatNoGroupHasCompletedAreSeen) {
+  case_.program.steps[0].kind = reference::PassKind::kNoSync;
+  observe();
+  ASSERT_EQ(step(1).pass_times.size(), 1u);
+  ASSERT_EQ(step(1).pass_times[0].pass, kNone);
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+  step(1).pass_times[0].pass = 3;
+  expect(Failing::kWrongBits, "times");
+}
+
 TEST_F(JudgeTest, ABufferThatIsNotWhatItMustBeIsSeen) {
   case_.program.buffers.resize(2);
   observe();
@@ -457,6 +490,25 @@ TEST_F(JudgeTest, F4AFailedResetIsExcusedOnlyByAPeerThatFailsInTheSameGroup) {
   EXPECT_NE(verdict().message.find("the one before raised: timeout"), std::string::npos);
   observation_.ranks[0].failed_joins = {{0, 0, "timeout"}};
   EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+// The user of a rank gives up at each place of the construction, one after the other.
+TEST_F(JudgeTest, F2AnErrorOfTheAgreementNamesNoPass) {
+  int seen = 0;
+  for (std::uint32_t place = 0; place < 6; ++place) {
+    case_.faults.faults = {{faults::Kind::kUserAbort, 1, 0, place, 0}};
+    case_.faults.faults[0].in_reset = true;
+    observe();
+    std::vector<FailedCall>& failed = observation_.ranks[1].failed_joins;
+    if (failed.empty() || failed[0].failure->collective != "all_gather") continue;
+    EXPECT_EQ(failed[0].failure->pass, kNone);
+    EXPECT_TRUE(verdict().ok()) << verdict().message;
+    failed[0].failure->pass = 0;
+    expect(Failing::kWrongError, "reuse");
+    EXPECT_NE(verdict().message.find("names pass 0"), std::string::npos);
+    ++seen;
+  }
+  EXPECT_GT(seen, 0);
 }
 
 TEST_F(JudgeTest, P3ABucketThatIsLaunchedLateIsSeen) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "properties/oracle/oracles.h"
 #include "reference/outcome.h"
@@ -147,11 +148,20 @@ Verdict judge_pass_times(const Case& c, const reference::Expectation& expectatio
   if (reference::reducer_count(c.program) != 1) return {};
   const reference::ModelledRun run{c.program, expectation, observation.recoveries};
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    std::optional<std::uint32_t> completed_in;  // the group of the rank's last pass
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
       for (const ObservedPassTimes& times : step.pass_times) {
         const auto& share = reference::share_of(c.program, expectation, rank, times.reducer);
-        if (!share.steps[step.step].is_reduced) continue;
+        const bool is_reduced = share.steps[step.step].is_reduced;
+        const bool has_pass = is_reduced || completed_in == step.generation;
+        if (!has_pass && times.pass != kNone)
+          return {Failing::kWrongBits, "times",
+                  fmt::format("rank {}, step {}: the times are said to be those of pass {}, and no "
+                              "pass was completed in this group",
+                              rank, step.step, times.pass)};
+        if (!is_reduced) continue;
+        completed_in = step.generation;
         const std::int64_t pass =
             reference::pass_number(share, step.step, reference::begin_of_group(run, step.step));
         const std::string wrong =

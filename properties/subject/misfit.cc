@@ -12,7 +12,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-using Kind = reference::MisfitKind;
+using reference::MisfitKind;
 
 constexpr std::uint64_t kOtherLimit = 12'345;  // In bytes, and no limit that a case has.
 
@@ -20,21 +20,21 @@ constexpr std::uint64_t kOtherLimit = 12'345;  // In bytes, and no limit that a 
 // to itself, because the ranks go on with the group that it stands for.
 class LessAbleGroup final : public ForwardingGroup {
  public:
-  LessAbleGroup(Kind kind, std::shared_ptr<ProcessGroup> inner)
+  LessAbleGroup(MisfitKind kind, std::shared_ptr<ProcessGroup> inner)
       : ForwardingGroup(std::move(inner)), kind_(kind) {}
   bool can_reduce(DType dtype) const override {
-    return kind_ != Kind::kGroupDType && ForwardingGroup::can_reduce(dtype);
+    return kind_ != MisfitKind::kGroupDType && ForwardingGroup::can_reduce(dtype);
   }
   bool can_reach(const Device& device) const override {
-    return kind_ != Kind::kGroupDevice && ForwardingGroup::can_reach(device);
+    return kind_ != MisfitKind::kGroupDevice && ForwardingGroup::can_reach(device);
   }
   bool can_verify() const override {
-    return kind_ != Kind::kGroupVerify && ForwardingGroup::can_verify();
+    return kind_ != MisfitKind::kGroupVerify && ForwardingGroup::can_verify();
   }
   void abort(const Status&) override {}
 
  private:
-  const Kind kind_;
+  const MisfitKind kind_;
 };
 
 // A group that has a rank more than the one it stands for, or in which this rank is another one.
@@ -74,27 +74,28 @@ Shape with_another_size(const Parameter& parameter) {
 }
 
 // Returns the parameter in the form that the misfit gives it.
-Ref<Parameter> changed(Kind kind, const Parameter& parameter, const reference::Parameter& record) {
+Ref<Parameter> changed(MisfitKind kind, const Parameter& parameter,
+                       const reference::Parameter& record) {
   Form form{parameter.name(), parameter.shape(), parameter.dtype(), parameter.requires_grad(),
             parameter.has_sparse_gradients()};
   switch (kind) {
-    case Kind::kSizes:
+    case MisfitKind::kSizes:
       form.shape = with_another_size(parameter);
       break;
-    case Kind::kStrides:
+    case MisfitKind::kStrides:
       form.shape = shape_of(record.sizes,
                             parameter.shape().strides == shape_of(record.sizes, false).strides);
       break;
-    case Kind::kDType:
+    case MisfitKind::kDType:
       form.dtype = form.dtype == DType::kFloat64 ? DType::kFloat32 : DType::kFloat64;
       break;
-    case Kind::kFrozen:
+    case MisfitKind::kFrozen:
       form.requires_grad = !form.requires_grad;
       break;
-    case Kind::kSparse:
+    case MisfitKind::kSparse:
       form.sparse = !form.sparse;
       break;
-    case Kind::kHoles:
+    case MisfitKind::kHoles:
       for (std::int64_t& stride : form.shape.strides) stride *= 2;
       break;
     default:
@@ -104,45 +105,46 @@ Ref<Parameter> changed(Kind kind, const Parameter& parameter, const reference::P
 }
 
 // Changes the options alone. Returns false if the kind is another one.
-bool change_options(Kind kind, const std::vector<ParameterInfo>& infos, ReducerOptions& options) {
+bool change_options(MisfitKind kind, const std::vector<ParameterInfo>& infos,
+                    ReducerOptions& options) {
   const auto flip = [](bool& option) { option = !option; };
   switch (kind) {
-    case Kind::kMode:
+    case MisfitKind::kMode:
       if (!options.static_graph) flip(options.find_unused_parameters);
       options.static_graph = false;
       return true;
-    case Kind::kViews:
+    case MisfitKind::kViews:
       flip(options.gradient_as_bucket_view);
       return true;
-    case Kind::kOrder:
+    case MisfitKind::kOrder:
       options.reduction =
           options.reduction == Reduction::kNative ? Reduction::kRankOrdered : Reduction::kNative;
       return true;
-    case Kind::kRebuild:
+    case MisfitKind::kRebuild:
       flip(options.rebuild_buckets);
       return true;
-    case Kind::kManualSync:
+    case MisfitKind::kManualSync:
       flip(options.auto_sync);
       return true;
-    case Kind::kLimits:
+    case MisfitKind::kLimits:
       options.bucket_limits.push_back(kOtherLimit);
       return true;
-    case Kind::kChunk:
+    case MisfitKind::kChunk:
       options.broadcast_chunk_bytes += 1;
       return true;
-    case Kind::kKeepBuffers:
+    case MisfitKind::kKeepBuffers:
       flip(options.broadcast_buffers);
       return true;
-    case Kind::kHook:
+    case MisfitKind::kHook:
       options.hook = options.hook ? nullptr : make_all_reduce_hook();
       return true;
-    case Kind::kLaunch:
+    case MisfitKind::kLaunch:
       options.schedule = options.schedule == Schedule::kOverlapped ? Schedule::kAfterBackward
                                                                    : Schedule::kOverlapped;
       return true;
-    case Kind::kPinned:
-    case Kind::kLayout: {
-      if (kind == Kind::kPinned && options.pinned_layout) {
+    case MisfitKind::kPinned:
+    case MisfitKind::kLayout: {
+      if (kind == MisfitKind::kPinned && options.pinned_layout) {
         options.pinned_layout.reset();
         return true;
       }
@@ -151,22 +153,22 @@ bool change_options(Kind kind, const std::vector<ParameterInfo>& infos, ReducerO
       options.pinned_layout = std::move(*layout);
       return true;
     }
-    case Kind::kVerify:
+    case MisfitKind::kVerify:
       flip(options.verify_payload);
       return true;
-    case Kind::kUnknownName:
+    case MisfitKind::kUnknownName:
       options.ignored.emplace_back("nowhere");
       return true;
-    case Kind::kNoLimits:
+    case MisfitKind::kNoLimits:
       options.bucket_limits.clear();
       return true;
-    case Kind::kNoTrace:
+    case MisfitKind::kNoTrace:
       options.trace_capacity = 0;
       return true;
-    case Kind::kTwoModes:
+    case MisfitKind::kTwoModes:
       options.static_graph = options.find_unused_parameters = true;
       return true;
-    case Kind::kVerifyNative:
+    case MisfitKind::kVerifyNative:
       options.verify_payload = true;
       options.reduction = Reduction::kNative;
       return true;
@@ -175,16 +177,16 @@ bool change_options(Kind kind, const std::vector<ParameterInfo>& infos, ReducerO
   }
 }
 
-void add_replica(Kind kind, const Parameter& of, const reference::Parameter& record,
+void add_replica(MisfitKind kind, const Parameter& of, const reference::Parameter& record,
                  std::size_t place, ConstructionInputs& inputs) {
   Replica& replica = inputs.options.replicas.emplace_back();
   replica.parameters.resize(inputs.parameters.size());
-  if (kind == Kind::kReplicaList) {
+  if (kind == MisfitKind::kReplicaList) {
     replica.parameters.pop_back();
     return;
   }
-  replica.parameters[place] =
-      changed(kind == Kind::kReplicaSizes ? Kind::kSizes : Kind::kName, of, record);
+  replica.parameters[place] = changed(
+      kind == MisfitKind::kReplicaSizes ? MisfitKind::kSizes : MisfitKind::kName, of, record);
 }
 
 // A buffer of the list that has no value, or one with holes; or null.
@@ -205,26 +207,27 @@ Ref<Buffer> make_invalid_buffer(std::uint32_t variant, Device& device) {
 }
 
 // Adds a parameter or a buffer that other ranks do not have, or that is none; or such a buffer, and
-// a replica in which it has another dtype or size, or no value, or which has the same one.
-void add_tensor(Kind kind, std::uint32_t variant, ConstructionInputs& inputs) {
+// a replica in which it has another dtype or size, or no value, or which has the same one; or two
+// replicas that have one copy.
+void add_tensor(MisfitKind kind, std::uint32_t variant, ConstructionInputs& inputs) {
   Device& device = inputs.parameters.front()->device();
-  if (kind == Kind::kMoreParameters)
+  if (kind == MisfitKind::kMoreParameters)
     inputs.parameters.push_back(
         make({"one_more", Shape::row_major({3}), DType::kFloat32, true, false}, device));
-  if (kind == Kind::kNullBuffer)
+  if (kind == MisfitKind::kNullBuffer)
     inputs.options.buffers.push_back(make_invalid_buffer(variant, device));
-  if (kind != Kind::kMoreBuffers && kind != Kind::kReplicaBuffer) return;
+  if (kind != MisfitKind::kMoreBuffers && kind != MisfitKind::kReplicaBuffer) return;
   const auto make_buffer = [&](const char* name, DType dtype, std::int64_t size) {
     Result<Tensor> value = Tensor::empty(device, dtype, Shape::row_major({size}));
     LOCKSTEP_CHECK(value.has_value());
     return make_ref<Buffer>(name, std::move(*value));
   };
   inputs.options.buffers.push_back(make_buffer("one_more", DType::kFloat32, 3));
-  if (kind != Kind::kReplicaBuffer) return;
+  if (kind != MisfitKind::kReplicaBuffer) return;
   Replica& replica = inputs.options.replicas.emplace_back();
   replica.parameters.resize(inputs.parameters.size());
   replica.buffers.resize(inputs.options.buffers.size());
-  switch (variant % 5) {
+  switch (variant % 6) {
     case 0:
       replica.buffers.back() = make_buffer("its_copy", DType::kFloat64, 3);
       break;
@@ -234,8 +237,14 @@ void add_tensor(Kind kind, std::uint32_t variant, ConstructionInputs& inputs) {
     case 2:
       replica.buffers.back() = make_ref<Buffer>("its_copy", Tensor());
       break;
-    default:
+    case 3:
       replica.buffers.back() = inputs.options.buffers.back();
+      break;
+    default: {
+      replica.buffers.back() = make_buffer("its_copy", DType::kFloat32, 3);
+      const Replica same = replica;
+      inputs.options.replicas.push_back(same);
+    }
   }
 }
 
@@ -248,6 +257,11 @@ void swap_parameters(const reference::Program& program,
     return std::find(inputs.parameters.begin(), inputs.parameters.end(), parameters[number]);
   };
   std::iter_swap(find(choices[pick]), find(choices[(pick + 1) % choices.size()]));
+}
+
+// Returns a number that says in which of several ways the rank does not fit.
+std::uint32_t variant_of(const reference::Program& program) {
+  return program.misfit.pick + (program.key >> 4u) % 60;
 }
 
 }  // namespace
@@ -264,18 +278,15 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
   return infos;
 }
 
-std::uint32_t variant_of(const reference::Program& program) {
-  return program.misfit.pick + (program.key >> 4u) % 60;
-}
-
 void apply_misfit(const reference::Program& program, const reference::Program& share,
                   const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs) {
-  const Kind kind = program.misfit.kind;
-  LOCKSTEP_CHECK(kind != Kind::kNone);
+  const MisfitKind kind = program.misfit.kind;
+  LOCKSTEP_CHECK(kind != MisfitKind::kNone);
   std::vector<ParameterInfo> infos = infos_of(parameters, share);
-  if (kind == Kind::kLayout) infos.push_back({"one_more", DType::kFloat32, 0, 3, true, false});
+  if (kind == MisfitKind::kLayout)
+    infos.push_back({"one_more", DType::kFloat32, 0, 3, true, false});
   if (change_options(kind, infos, inputs.options)) return;
-  if (kind == Kind::kSwapped) return swap_parameters(program, parameters, inputs);
+  if (kind == MisfitKind::kSwapped) return swap_parameters(program, parameters, inputs);
   const std::optional<std::uint32_t> target = reference::changed_parameter(program);
   if (!target) return add_tensor(kind, variant_of(program), inputs);
   const auto listed =
@@ -283,18 +294,18 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
   LOCKSTEP_CHECK(listed != inputs.parameters.end());
   const reference::Parameter& record = program.parameters[*target];
   switch (kind) {
-    case Kind::kFewerParameters:
+    case MisfitKind::kFewerParameters:
       inputs.parameters.erase(listed);
       break;
-    case Kind::kNullParameter:
+    case MisfitKind::kNullParameter:
       *listed = {};
       break;
-    case Kind::kIgnored:
+    case MisfitKind::kIgnored:
       inputs.options.ignored.push_back((*listed)->name());
       break;
-    case Kind::kMoreReplicas:
-    case Kind::kReplicaSizes:
-    case Kind::kReplicaList:
+    case MisfitKind::kMoreReplicas:
+    case MisfitKind::kReplicaSizes:
+    case MisfitKind::kReplicaList:
       add_replica(kind, **listed, record,
                   static_cast<std::size_t>(listed - inputs.parameters.begin()), inputs);
       break;
@@ -304,19 +315,24 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
 }
 
 bool has_misfit_group(reference::MisfitKind kind) {
-  using reference::MisfitKind;
   return kind == MisfitKind::kGroupDType || kind == MisfitKind::kGroupDevice ||
          kind == MisfitKind::kGroupVerify;
 }
 
-Membership with_misfit_group(Kind kind, std::uint32_t variant, const Membership& membership) {
+Membership with_misfit_group(const reference::Program& program, const Membership& membership) {
+  const MisfitKind kind = program.misfit.kind;
+  const std::uint32_t variant = variant_of(program);
   Membership out = membership;
   if (out.backward_group && variant % 2 == 1) {
     out.backward_group =
         std::make_shared<OtherRanksGroup>(variant % 4 == 1, std::move(out.backward_group));
     return out;
   }
-  std::shared_ptr<ProcessGroup>& group = out.backward_group ? out.backward_group : out.group;
+  // Values and buffers are broadcast by the first group.
+  const bool is_of_first =
+      kind == MisfitKind::kGroupDevice && program.options.with_values && variant % 4 == 2;
+  std::shared_ptr<ProcessGroup>& group =
+      out.backward_group && !is_of_first ? out.backward_group : out.group;
   group = std::make_shared<LessAbleGroup>(kind, group);
   return out;
 }

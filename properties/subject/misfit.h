@@ -31,18 +31,14 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
 void apply_misfit(const reference::Program& program, const reference::Program& share,
                   const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs);
 
-// Returns a number that says in which of several ways the rank does not fit.
-std::uint32_t variant_of(const reference::Program& program);
-
 // Whether the rank's group does not fit. Such a rank resets, like the others, and is
 // not constructed anew beside their reset.
 bool has_misfit_group(reference::MisfitKind kind);
 
 // Returns, for the kinds of has_misfit_group(), the membership with a group that can do less than
-// it could, or with a backward group of another size or rank; `variant` says which. The original
-// groups stay as they are, whatever is called on the new one.
-Membership with_misfit_group(reference::MisfitKind kind, std::uint32_t variant,
-                             const Membership& membership);
+// it could, or with a backward group of another size or rank; the program's variant says which. The
+// original groups stay as they are, whatever is called on the new one.
+Membership with_misfit_group(const reference::Program& program, const Membership& membership);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "properties/subject/hosted_subject.h"
 #include "properties/subject/join_check.h"
 #include "properties/subject/misfit.h"
+#include "properties/subject/reducer_check.h"
 #include "properties/subject/refused_work.h"
 #include "properties/subject/subject_factory.h"
 #include "reducer/base/check.h"
@@ -20,6 +21,8 @@ namespace {
 
 using properties::ObservedCollective;
 using reference::PassKind;
+
+constexpr std::uint32_t kLayouts = 4;  // The layouts of one program in kLayouts are looked at.
 
 // The production reducer, or several of them (F7), in the class that users use.
 class ProductionSubject final : public TrainingSubject {
@@ -36,6 +39,8 @@ class ProductionSubject final : public TrainingSubject {
     compresses_ = program.options.hook == reference::Hook::kPowerSgd;
     meets_in_forwards_ = !program.buffers.empty() && !program.options.keep_buffers;
     reducers_ = reference::reducer_count(program);
+    program_ = &program;
+    buffers_ = buffers;
     for (std::uint32_t r = 0; r < reducers_; ++r) {
       Result<ConstructionInputs> inputs = inputs_of(r, parameters, buffers, program, engine,
                                                     environment, std::move(memberships[r]));
@@ -57,7 +62,7 @@ class ProductionSubject final : public TrainingSubject {
     const reference::MisfitKind kind = a.program.misfit.kind;
     Membership membership = a.memberships.front();
     if (a.does_not_fit && has_misfit_group(kind))
-      membership = with_misfit_group(kind, variant_of(a.program), membership);
+      membership = with_misfit_group(a.program, membership);
     const bool is_reset = a.is_reset && !has_failed_to_begin();
     if (is_reset && (!a.does_not_fit || has_misfit_group(kind)))
       return users_.front().parallel->reset(std::move(membership));
@@ -142,6 +147,37 @@ class ProductionSubject final : public TrainingSubject {
 
   bool names_buckets() const override { return true; }
 
+  bool is_amid_pass() const override {
+    return std::any_of(users_.begin(), users_.end(), [](const User& user) {
+      return user.parallel->flight_record().doing == FlightRecord::Doing::kBetween;
+    });
+  }
+
+  std::string wrong_memory(const std::vector<Ref<Parameter>>& parameters,
+                           std::uint64_t bytes) const override {
+    if (may_keep_more(*program_)) return {};
+    std::vector<LaidOut> reducers;
+    for (const User& user : users_) reducers.push_back(user.laid_out());
+    const std::uint64_t most = most_memory(reducers, parameters, buffers_, *program_);
+    if (bytes <= most) return {};
+    return "after a pass the reducers have " + std::to_string(bytes) +
+           " bytes of tensors, and their gradients and buckets need " + std::to_string(most);
+  }
+
+  std::string wrong_layout() const override {
+    if (program_ == nullptr || program_->key % kLayouts != 1) return {};
+    const bool is_coalesced = program_->options.launch == reference::Launch::kAfterBackward &&
+                              program_->options.pinned == 0;
+    const std::vector<std::uint64_t> limits =
+        is_coalesced ? std::vector<std::uint64_t>{program_->options.bucket_bytes}
+                     : reference::bucket_limits(program_->options);
+    for (const User& user : users_)
+      if (std::string flaw = flaw_of_layout(user.laid_out(), limits, !pinned_layout_.empty());
+          !flaw.empty())
+        return flaw;
+    return {};
+  }
+
   std::uint32_t bucket_count() const override {
     std::size_t count = 0;
     for (const User& user : users_) count += user.parallel->reducer().layout().buckets.size();
@@ -184,8 +220,10 @@ class ProductionSubject final : public TrainingSubject {
 
   // Hooks that compress may send the bucket's elements in another dtype. What PowerSGD sends are no
   // elements of the bucket, and have no padding.
-  std::string wrong_padding(const Collective& collective, std::uint32_t reducer) const override {
+  std::string wrong_padding(const Collective& collective, std::uint32_t reducer) override {
     const bool is_on_host = collective.device == nullptr || collective.device->is_host();
+    if (is_on_host && collective.op == lockstep::Op::kAllGather && collective.bucket != kNone)
+      return users_[reducer].sparse.look_at(collective);
     if (!is_on_host || collective.op != lockstep::Op::kAllReduceSum || compresses_) return {};
     const Layout& layout = users_[reducer].parallel->reducer().layout();
     const BucketLayout& bucket = layout.buckets[static_cast<std::size_t>(collective.bucket)];
@@ -277,8 +315,31 @@ class ProductionSubject final : public TrainingSubject {
     std::unique_ptr<DataParallel> parallel;
     std::int64_t seen = 0;  // how much of its trace was read
     std::int64_t reducer_id = kNone;
+    SparsePadding sparse = {};
+    LaidOut laid_out() const {
+      return {parallel->reducer().layout(), parallel->reducer().parameter_infos()};
+    }
     void see_all() { seen = parallel->reducer().trace().next_sequence(); }
   };
+
+  // PowerSGD keeps matrices, the hooks that compress keep what they sent of a bucket that the
+  // rebuild has replaced, and a sparse gradient that nobody used keeps what was gathered of it. A
+  // view that nobody used may lie in a bucket of an earlier reducer, or, if it was swapped, of an
+  // earlier layout.
+  static bool may_keep_more(const reference::Program& program) {
+    const reference::Options& options = program.options;
+    const bool compresses =
+        options.hook == reference::Hook::kFloat16 || options.hook == reference::Hook::kBFloat16;
+    if (options.hook == reference::Hook::kPowerSgd || (compresses && options.rebuild)) return true;
+    if (options.mode == reference::Mode::kPlain) return false;
+    const auto is_sparse = [](const auto& each) { return each.sparse; };
+    const auto swaps = [](const auto& each) {
+      return each.zero_grad == reference::ZeroGrad::kSwap;
+    };
+    return std::any_of(program.parameters.begin(), program.parameters.end(), is_sparse) ||
+           (options.views && (program.recreate_before_step > 0 ||
+                              std::any_of(program.steps.begin(), program.steps.end(), swaps)));
+  }
 
   Result<ConstructionInputs> inputs_of(std::uint32_t reducer,
                                        const std::vector<Ref<Parameter>>& parameters,
@@ -462,7 +523,8 @@ class ProductionSubject final : public TrainingSubject {
       case reference::Hook::kElsewhere:
         return make_user_hook(user_hook_of(parameters, program), engine, environment);
       case reference::Hook::kPowerSgd:
-        return make_power_sgd_hook({reference::kPowerSgdRank, reference::kPowerSgdSeed});
+        return make_power_sgd_hook(
+            {static_cast<int>(reference::power_sgd_rank(program)), reference::kPowerSgdSeed});
       case reference::Hook::kNone:
         break;
     }
@@ -515,7 +577,9 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::vector<User> users_;
-  std::uint32_t reducers_ = 0;  // how many there are to be
+  std::uint32_t reducers_ = 0;                   // how many there are to be
+  const reference::Program* program_ = nullptr;  // it outlives the subject
+  std::vector<Ref<Buffer>> buffers_;
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;

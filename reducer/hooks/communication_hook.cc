@@ -18,9 +18,8 @@ HookBucket::HookBucket(HookCollectives& reducer, const Position& position, Tenso
   LOCKSTEP_CHECK(flat_.defined());
 }
 
-void HookBucket::begin(std::int64_t pass, int ranks, double factor, Reduction reduction) {
+void HookBucket::begin(int ranks, double factor, Reduction reduction) {
   end();
-  pass_ = pass;
   ranks_ = ranks;
   factor_ = factor;
   reduction_ = reduction;
@@ -50,7 +49,6 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
   collective.data = tensor.data();
   collective.device = &device;
   collective.ready = device.record(device.current_stream());
-  collective.pass = pass_;
   collective.bucket = position_.index;
   Status status = reducer_.start(collective, flight.work, flight.trace_sequence);
   has_failed_collective_ = has_failed_collective_ || !status.ok();

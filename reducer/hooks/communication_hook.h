@@ -60,7 +60,6 @@ class HookBucket {
   // Whether the bucket is the first, or the last, of a pass among those that the hook sees.
   bool is_first() const { return position_.is_first; }
   bool is_last() const { return position_.is_last; }
-  std::int64_t pass() const { return pass_; }
   int ranks() const { return ranks_; }       // N, the number by which the sum is to be divided.
   double factor() const { return factor_; }  // The factor k of G2 for this bucket's dtype.
   // The whole bucket as one dimension, with the padding.
@@ -84,7 +83,7 @@ class HookBucket {
   std::shared_ptr<Work> future();
 
   // The reducer calls the functions from here on.
-  void begin(std::int64_t pass, int ranks, double factor, Reduction reduction);
+  void begin(int ranks, double factor, Reduction reduction);
   const std::shared_ptr<Work>& promised() const { return future_; }
   // Whether everything in flight has ended by the deadline.
   bool is_drained(platform::Deadline deadline);
@@ -103,7 +102,6 @@ class HookBucket {
   const Tensor flat_;
   const std::vector<Tensor> views_;
   const std::vector<std::size_t> parameters_;
-  std::int64_t pass_ = kNone;
   int ranks_ = 1;
   double factor_ = 1.0;
   Reduction reduction_ = Reduction::kNative;

@@ -146,7 +146,7 @@ Member make_member(const PowerMatrix& shape, std::size_t position, std::uint32_t
 
 }  // namespace
 
-PowerMatrix power_matrix(const Parameter& parameter) {
+PowerMatrix power_matrix(const Parameter& parameter, std::uint32_t rank) {
   if (parameter.dtype != DType::kFloat32) return {};
   PowerMatrix matrix;
   const std::size_t elements = element_count(parameter);
@@ -155,7 +155,7 @@ PowerMatrix power_matrix(const Parameter& parameter) {
   if (matrix.rows == 0 || elements == 0) return {};
   matrix.columns = elements / matrix.rows;
   assert(matrix.rows * matrix.columns == elements);
-  matrix.factors = std::min<std::size_t>({kPowerSgdRank, matrix.rows, matrix.columns});
+  matrix.factors = std::min<std::size_t>({rank, matrix.rows, matrix.columns});
   const bool pays = matrix.factors * (matrix.rows + matrix.columns) < elements;
   return pays ? matrix : PowerMatrix{};
 }
@@ -183,7 +183,8 @@ std::pair<std::size_t, std::size_t> power_sum_counts(const Setting& setting,
                                                      const ExpectedBucket& bucket) {
   std::pair<std::size_t, std::size_t> counts;
   for (const std::uint32_t p : bucket.parameters) {
-    const auto [rows, columns, factors] = power_matrix(setting.parameter(p));
+    const auto [rows, columns, factors] =
+        power_matrix(setting.parameter(p), power_sgd_rank(setting.program));
     counts.first += factors > 0 ? rows * factors : element_count(setting.parameter(p));
     counts.second += columns * factors;
   }
@@ -202,7 +203,7 @@ std::vector<Floats> run_power_sgd(const Setting& setting, const ExpectedBucket& 
   std::vector<Member> others;
   for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
     const std::uint32_t p = bucket.parameters[m];
-    const PowerMatrix shape = power_matrix(setting.parameter(p));
+    const PowerMatrix shape = power_matrix(setting.parameter(p), power_sgd_rank(setting.program));
     Member made = make_member(shape, m, divisor, gradients[m], state[p]);
     if (made.memory.q.values.empty())
       made.memory.q = {shape.columns, shape.factors, Floats(shape.columns * shape.factors)};

@@ -13,8 +13,8 @@
 
 namespace lockstep::reference {
 
-// Of the hook that a program has.
-constexpr std::uint32_t kPowerSgdRank = 2;
+// Of the hook that a program has: most have rank 2, and the others rank 1.
+inline std::uint32_t power_sgd_rank(const Program& program) { return program.key % 4 == 1 ? 1 : 2; }
 constexpr std::uint64_t kPowerSgdSeed = 1;
 
 // A gradient as a matrix, in memory order. Without factors it is not compressed.
@@ -23,7 +23,7 @@ struct PowerMatrix {
   std::size_t columns = 0;
   std::size_t factors = 0;
 };
-PowerMatrix power_matrix(const Parameter& parameter);
+PowerMatrix power_matrix(const Parameter& parameter, std::uint32_t rank);
 
 // Element `element` of the matrix Q that the parameter with this number among the distinct ones
 // starts from.
