@@ -23,8 +23,8 @@ using platform::Deadline;
 using platform::Duration;
 using std::chrono::milliseconds;
 
-constexpr Duration kTimeout = std::chrono::seconds(10);
-constexpr Duration kPoll = milliseconds(20);
+constexpr Duration kTimeout = std::chrono::seconds(5);
+constexpr Duration kPoll = milliseconds(100);
 constexpr Duration kWhile = milliseconds(500);     // much longer than a poll
 constexpr Duration kSoon = kTimeout / 2;           // nobody has waited for a timeout
 constexpr Duration kLate = kTimeout + 2 * kWhile;  // all have, and for nothing else
@@ -171,12 +171,21 @@ class GroupCheck {
         api_(deviating(api)),
         store_(std::make_shared<ReportStore>(std::move(store))),
         chance_(of.key, 0, "group") {
-    options_.timeout = options_.connect_timeout = kTimeout;
-    options_.poll = options_.notice = kPoll;
-    options_.name = of.name;
+    at_first_.timeout = at_first_.connect_timeout = kTimeout;
+    at_first_.poll = at_first_.notice = kPoll;
+    at_first_.grace = 2 * kPoll;
   }
 
   std::string run() {
+    constexpr std::uint32_t kStep = 5;  // so that no scenario comes twice
+    bool is_right = true;               // on all ranks
+    for (std::uint32_t i = 0; i < kScenariosOfKey && is_right; ++i)
+      is_right = run((scenario_of(of_.key) + i * kStep) % kGroupScenarios);
+    return wrong_;
+  }
+
+ private:
+  bool run(std::uint32_t which) {
     using Scenario = void (GroupCheck::*)();
     constexpr std::array<Scenario, kGroupScenarios> kScenarios{
         &GroupCheck::user_gives_up,       &GroupCheck::calls_fail_on_two,
@@ -186,18 +195,25 @@ class GroupCheck {
         &GroupCheck::rank_cannot_connect, &GroupCheck::nobody_is_excluded,
         &GroupCheck::others_go_on,        &GroupCheck::report_is_damaged_or_slow,
         &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long};
-    const std::uint32_t which = scenario_of(of_.key);
+    here() = {};
+    store_->damages = false;
+    store_->delay = Duration(0);
     culprit_ = static_cast<int>(chance_.below(static_cast<std::uint32_t>(of_.size)));
-    options_.keeps_for_shrink = chance_.percent(50);
     is_culprit_ = culprit_ == of_.rank;
+    options_ = at_first_;
+    options_.name = name_ = fmt::format("{}/{}", of_.name, which);
+    options_.keeps_for_shrink = chance_.percent(50);
+    draw_ = chance_.below(12);
     (this->*kScenarios[which])();
-    meet("end");  // The ranks go on together.
-    if (wrong_.empty()) return {};
-    return fmt::format("a group of {} ranks (scenario {}, rank {} is another one): rank {} {}",
-                       of_.size, which, culprit_, of_.rank, wrong_);
+    const std::string right = "right";
+    const auto answers = meet("end", wrong_.empty() ? right : "wrong");
+    if (!wrong_.empty())
+      wrong_ = fmt::format("a group of {} ranks (scenario {}, rank {} is another one): rank {} {}",
+                           of_.size, which, culprit_, of_.rank, wrong_);
+    return std::all_of(answers.begin(), answers.end(),
+                       [&](const std::string& answer) { return answer == right; });
   }
 
- private:
   // ---- Words ----
 
   bool expect(bool is_right, const std::string& what, const Status& status = {}) {
@@ -237,7 +253,7 @@ class GroupCheck {
   // ---- Steps ----
 
   std::string key_of(const std::string& label, int rank) const {
-    return fmt::format("{}/check/{}/{}", of_.name, label, rank);
+    return fmt::format("{}/check/{}/{}", name_, label, rank);
   }
 
   // Waits for all ranks, and returns what each of them says.
@@ -370,7 +386,7 @@ class GroupCheck {
 
   // The first error is the cause on all ranks; the second rank attaches what it saw itself.
   void calls_fail_on_two() {
-    const bool is_header = chance_.percent(50);
+    const bool is_header = draw_ < 6;
     const int second = (culprit_ + 1) % of_.size;
     auto group = connected();
     if (group == nullptr) return;
@@ -505,7 +521,7 @@ class GroupCheck {
   }
 
   void rank_cannot_connect() {
-    const bool has_no_id = culprit_ == 0 && chance_.percent(50);
+    const bool has_no_id = culprit_ == 0 && draw_ < 6;
     const std::string words = has_no_id ? "ncclGetUniqueId" : "ncclCommInitRankConfig";
     if (is_culprit_) here().fails = words;
     const Duration begun = platform::now();
@@ -535,7 +551,7 @@ class GroupCheck {
   // The ranks that are done make a smaller group, or leave, while the last rank is still in the
   // last collective.
   void others_go_on() {
-    const bool shrinks = chance_.percent(67);
+    const bool shrinks = draw_ < 8;
     auto group = connected();
     if (group == nullptr) return;
     const bool is_last = of_.rank == of_.size - 1;
@@ -565,7 +581,7 @@ class GroupCheck {
 
   // Nobody needs the report to learn that the rank is lost.
   void report_is_damaged_or_slow() {
-    const bool is_slow = chance_.percent(50) && of_.notices_lost_peers;
+    const bool is_slow = draw_ < 6 && of_.notices_lost_peers;
     options_.keeps_for_shrink = options_.keeps_for_shrink && !is_slow;
     auto group = connected();
     if (group == nullptr) return;
@@ -624,7 +640,7 @@ class GroupCheck {
     const int silent = (culprit_ + 1) % of_.size;
     auto group = connected();
     if (group == nullptr) return;
-    if (is_culprit_) here().abort_takes = 2 * options_.end_timeout;
+    if (is_culprit_) here().abort_takes = 3 * options_.end_timeout;
     if (of_.rank == silent) {
       meet("failed");
       return;
@@ -655,7 +671,11 @@ class GroupCheck {
   const NcclApi api_;
   const std::shared_ptr<ReportStore> store_;
   properties::Random chance_;
+  NcclOptions at_first_;
+  // Of the scenario.
+  std::string name_;
   NcclOptions options_;
+  std::uint32_t draw_ = 0;
   int culprit_ = 0;
   bool is_culprit_ = false;
   std::string wrong_;

@@ -196,6 +196,18 @@ class SimEnvironment final : public RankEnvironment {
     return wrong_answer_.empty() ? rosters_.wrong() : wrong_answer_;
   }
 
+  // The ranks of half of the programs ask what a group over NCCL tells them (F2). They do so before
+  // they train, as no fault of the plan acts then. A fault that the lane plans for one call does.
+  void ask_a_group() {
+    const bool asks = nccl_ && case_.program.world > 1 && (case_.program.key >> 27 & 1) == 1;
+    if (!asks || world_.aborts_may_hang || is_shrink_faulty(case_) || fault_of_revoke(case_))
+      return;
+    wrong_answer_ =
+        wrongly_told(world_.nccl->api(), *gpu_, world_.store,
+                     {"check", static_cast<int>(rank_), static_cast<int>(case_.program.world),
+                      case_.program.key, world_.notices_lost_peers});
+  }
+
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
   // destroys the GPU. A GPU with leaked memory remains, because the leaked storages still point to
   // it.
@@ -264,7 +276,6 @@ class SimEnvironment final : public RankEnvironment {
       wrong_answer_ = wrongly_described(program.key);
     if (asks_about_headers() && wrong_answer_.empty())
       wrong_answer_ = wrongly_compared(program.key);
-    if (asks_a_group(members, roster.generation)) ask_a_group(members);
     return memberships;
   }
 
@@ -378,22 +389,6 @@ class SimEnvironment final : public RankEnvironment {
   // The first rank of another program in 16 is asked how it tells collectives apart (F6).
   bool asks_about_headers() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 3; }
 
-  // The ranks of two further programs in 16 ask what a group over NCCL tells them (F2).
-  bool asks_a_group(const std::vector<std::uint32_t>& members, std::uint32_t generation) const {
-    return nccl_ && is_undisturbed() && generation == 0 && members.size() > 1 &&
-           !world_.aborts_may_hang && (case_.program.key >> 27 & 7) == 2;
-  }
-  void ask_a_group(const std::vector<std::uint32_t>& members) {
-    GroupOfCheck of;
-    of.name = "check" + std::to_string(members.front());
-    of.rank = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
-    of.size = static_cast<int>(members.size());
-    of.key = case_.program.key;
-    of.notices_lost_peers = world_.notices_lost_peers;
-    std::string wrong = wrongly_told(world_.nccl->api(), *gpu_, world_.store, of);
-    if (wrong_answer_.empty()) wrong_answer_ = std::move(wrong);
-  }
-
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
   bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
 
@@ -486,6 +481,7 @@ class SimLane final : public properties::Lane {
     for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
       scheduler_.spawn("rank", rank, [this, &c, &errors, &observation, rank] {
         SimEnvironment environment(*world_, c, rank);
+        environment.ask_a_group();
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
         environment.close_gpu(observation);
