@@ -142,12 +142,12 @@ struct Started {
   Work work;
   Status refusal;
   Duration begun{};
+  Collective collective;
 
   void start(NcclProcessGroup& group, Op op = Op::kAllReduceSum) {
-    Collective collective;
     collective.op = op;
     collective.count = 1;
-    collective.data = reinterpret_cast<std::byte*>(&value);
+    if (collective.data == nullptr) collective.data = reinterpret_cast<std::byte*>(&value);
     begun = platform::now();
     refusal = group.start(collective, work);
   }
@@ -177,7 +177,7 @@ class GroupCheck {
   }
 
   std::string run() {
-    constexpr std::uint32_t kStep = 5;  // so that no scenario comes twice
+    constexpr std::uint32_t kStep = 4;  // so that no scenario comes twice
     bool is_right = true;               // on all ranks
     for (std::uint32_t i = 0; i < kScenariosOfKey && is_right; ++i)
       is_right = run((scenario_of(of_.key) + i * kStep) % kGroupScenarios);
@@ -194,7 +194,8 @@ class GroupCheck {
         &GroupCheck::sum_is_lost,         &GroupCheck::rank_does_not_come,
         &GroupCheck::rank_cannot_connect, &GroupCheck::nobody_is_excluded,
         &GroupCheck::others_go_on,        &GroupCheck::report_is_damaged_or_slow,
-        &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long};
+        &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long,
+        &GroupCheck::leaving_takes_long};
     here() = {};
     store_->damages = false;
     store_->delay = Duration(0);
@@ -482,10 +483,14 @@ class GroupCheck {
     if (group == nullptr) return;
     here().takes_nothing = is_culprit_;
     if (!is_culprit_) sleep(kWhile);
-    expect_both_told(*group, {Code::kTimeout, culprit_, kNone, "; NCCL has not taken it yet"}, true,
-                     [this](Duration took, const Status& status) {
-                       expect_timeout(is_culprit_ ? took : took + kWhile, status);
-                     });
+    // Nothing else happens in the group that would make it look.
+    const std::size_t count = is_culprit_ ? 1 : 2;
+    expect_both_told(
+        *group, {Code::kTimeout, culprit_, kNone, "; NCCL has not taken it yet"}, true,
+        [this](Duration took, const Status& status) {
+          expect_timeout(is_culprit_ ? took : took + kWhile, status);
+        },
+        count);
     end_failed(std::move(group));
   }
 
@@ -633,7 +638,8 @@ class GroupCheck {
     smaller->reset();
   }
 
-  // A rank whose communicator is not aborted in time ends all the same, and says what goes on.
+  // A rank whose communicator is not aborted in time ends all the same, and says what goes on. The
+  // memory of its collective may be released then; it is not given out while the GPU uses it (F8).
   void abort_takes_long() {
     options_.keeps_for_shrink = false;
     options_.end_timeout = kTimeout / 5;
@@ -645,13 +651,20 @@ class GroupCheck {
       meet("failed");
       return;
     }
+    Result<Ref<Storage>> memory = gpu_.allocate(sizeof(float));
+    if (!expect(memory.has_value(), "has no memory", memory ? Status() : memory.error())) return;
     Started sum;
+    sum.collective.device = &gpu_;
+    sum.collective.data = (*memory)->data();
+    sum.collective.verify = draw_ < 6;
+    sum.collective.ready = gpu_.record(gpu_.current_stream());
     sum.start(*group);
     if (is_culprit_) {
       sleep(kWhile);
       group->abort(Status(Code::kUserFailure, kWords));
     }
     const Status status = end_of(*group, sum);
+    *memory = {};
     expect_soon(sum.took(), status);
     const Code code = is_culprit_ ? Code::kUserFailure : Code::kAborted;
     const std::optional<int> suspect = is_culprit_ ? kNone : culprit_;
@@ -664,6 +677,24 @@ class GroupCheck {
     expect(attaches(failure, words) == is_culprit_, "does not say, or says, that its abort goes on",
            status);
     end_failed(std::move(group));
+  }
+
+  // What does not end in time is aborted.
+  void leaving_takes_long() {
+    options_.end_timeout = kTimeout;
+    auto group = connected();
+    if (group == nullptr) return;
+    sum_well(*group);
+    meet("summed");
+    if (!is_culprit_) return end_idle(std::move(group));
+    here().takes_nothing = true;
+    const Duration begun = platform::now();
+    group.reset();
+    expect_timeout(platform::now() - begun, Status());
+    expect(here().destroyed == 0 && here().aborted == 1,
+           fmt::format("ends a communicator that cannot be finalized with {} of ncclCommDestroy "
+                       "and {} of ncclCommAbort",
+                       here().destroyed, here().aborted));
   }
 
   const GroupOfCheck of_;
