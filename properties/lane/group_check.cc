@@ -177,7 +177,7 @@ class GroupCheck {
   }
 
   std::string run() {
-    constexpr std::uint32_t kStep = 4;  // so that no scenario comes twice
+    constexpr std::uint32_t kStep = 5;  // so that no scenario comes twice
     bool is_right = true;               // on all ranks
     for (std::uint32_t i = 0; i < kScenariosOfKey && is_right; ++i)
       is_right = run((scenario_of(of_.key) + i * kStep) % kGroupScenarios);
@@ -195,7 +195,7 @@ class GroupCheck {
         &GroupCheck::rank_cannot_connect, &GroupCheck::nobody_is_excluded,
         &GroupCheck::others_go_on,        &GroupCheck::report_is_damaged_or_slow,
         &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long,
-        &GroupCheck::leaving_takes_long};
+        &GroupCheck::leaving_takes_long,  &GroupCheck::rank_does_not_shrink};
     here() = {};
     store_->damages = false;
     store_->delay = Duration(0);
@@ -247,7 +247,7 @@ class GroupCheck {
 
   static bool attaches(const Failure& failure, const std::string& words) {
     return std::any_of(failure.later.begin(), failure.later.end(), [&](const std::string& line) {
-      return line.find(words) != std::string::npos;
+      return line.find(words) != std::string::npos && line.find(kFurther) == std::string::npos;
     });
   }
 
@@ -619,6 +619,7 @@ class GroupCheck {
     }
     Started started;
     if (of_.rank == 0) started.start(*group);
+    sleep(kWhile);
     options_.name += "/smaller";
     auto smaller = NcclProcessGroup::shrink(*group, {of_.size - 1}, store_, options_);
     if (of_.rank == 0) {
@@ -629,6 +630,9 @@ class GroupCheck {
     if (!expect(smaller.has_value(), "cannot make a smaller group",
                 smaller ? Status() : smaller.error()))
       return;
+    if (api_.comm_shrink != nullptr && api_.comm_revoke != nullptr)
+      expect((*smaller)->origin() == std::string_view("ncclCommShrink"),
+             "has not kept its communicator for a smaller group");
     if (here().flags != kNone)
       expect(here().flags == kNcclShrinkAbort, "lets NCCL shrink as if nothing were in flight");
     sum_well(**smaller);
@@ -636,6 +640,22 @@ class GroupCheck {
     expect(here().destroyed == 0 && here().aborted == 1,
            "destroys a communicator that has something in flight on another rank");
     smaller->reset();
+  }
+
+  // Who waits for a rank that makes no smaller group suspects it. (The last rank leaves.)
+  void rank_does_not_shrink() {
+    const int absent = culprit_ % (of_.size - 1);
+    auto group = connected();
+    if (group == nullptr) return;
+    options_.name += "/smaller";
+    if (of_.rank != absent && of_.rank != of_.size - 1) {
+      const Duration begun = platform::now();
+      auto smaller = NcclProcessGroup::shrink(*group, {of_.size - 1}, store_, options_);
+      const Status status = smaller ? Status() : smaller.error();
+      expect_told(status, {Code::kTimeout, {}, absent, ""});
+      expect_timeout(platform::now() - begun, status);
+    }
+    meet("smaller");
   }
 
   // A rank whose communicator is not aborted in time ends all the same, and says what goes on. The

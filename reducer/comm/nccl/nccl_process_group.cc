@@ -36,7 +36,7 @@ NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& s
       options_(options),
       link_(api, options.poll, device.index() - 1),
       payload_(link_, device, stream, rank, size),
-      frames_(payload_, device, stream, rank, size, [this] { return settle(*issued_); }),
+      frames_(payload_, device, stream, rank, size, [this] { return settle(); }),
       compared_(static_cast<std::size_t>(size)),
       failure_key_(key("failure")) {}
 
