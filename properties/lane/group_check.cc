@@ -624,7 +624,8 @@ class GroupCheck {
     auto smaller = NcclProcessGroup::shrink(*group, {of_.size - 1}, store_, options_);
     if (of_.rank == 0) {
       expect(started.work.done(), "has made a smaller group, and something is in flight");
-      expect_told(end_of(*group, started), {Code::kAborted, 0, {}, "makes a smaller group"});
+      // Another rank may have begun before.
+      expect_told(end_of(*group, started), {Code::kAborted, {}, {}, "makes a smaller group"});
     }
     meet("smaller");
     if (!expect(smaller.has_value(), "cannot make a smaller group",
