@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "properties/generate/random.h"
 #include "reducer/comm/collective_header.h"
+#include "reducer/comm/nccl/compare_headers.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -84,6 +88,64 @@ std::string wrongly_described(std::uint32_t key) {
     if (is_same(of_other_root) != (collective.op != Op::kBroadcast))
       return fmt::format("it takes the root of '{}' for another thing than it is", right);
     if (header_of(collective, sequence + 1) == header) return "it cannot tell two numbers apart";
+  }
+  return {};
+}
+
+namespace {
+
+// Returns the rank that all ranks have to name: the first one that has not entered what more than
+// half of them have; kNone if there is no such majority.
+int outsider(const std::vector<CollectiveHeader>& headers) {
+  for (const CollectiveHeader& each : headers) {
+    const auto is_other = [&](const CollectiveHeader& header) { return header != each; };
+    const auto others = std::count_if(headers.begin(), headers.end(), is_other);
+    if (static_cast<std::size_t>(others) * 2 < headers.size())
+      return static_cast<int>(std::find_if(headers.begin(), headers.end(), is_other) -
+                              headers.begin());
+  }
+  return kNone;
+}
+
+}  // namespace
+
+std::string wrongly_compared(std::uint32_t key) {
+  properties::Random chance(key, 1, "headers");
+  Collective collective = drawn(chance);
+  std::vector<CollectiveHeader> kinds;
+  for (const std::uint32_t count : {7, 8, 9}) {
+    collective.count = count;
+    kinds.push_back(header_of(collective, 0));
+  }
+  std::vector<CollectiveHeader> headers(chance.between(2, 5));
+  for (CollectiveHeader& each : headers) each = kinds[chance.below(3) * chance.below(2)];
+  const int suspect = outsider(headers);
+  for (std::size_t rank = 0; rank < headers.size(); ++rank) {
+    const CollectiveHeader& mine = headers[rank];
+    const Status status = compare_headers(headers, static_cast<int>(rank));
+    const auto wrong = [&](const char* what) {
+      return fmt::format("of {} ranks that have entered different collectives, rank {} {}: {}",
+                         headers.size(), rank, what, status.to_string());
+    };
+    const bool are_alike = std::all_of(headers.begin(), headers.end(),
+                                       [&](const CollectiveHeader& each) { return each == mine; });
+    if (status.ok() != are_alike) return wrong("does not say whether they are different");
+    if (are_alike) continue;
+    const Failure& failure = status.failure();
+    if (failure.code != Code::kMismatch || !failure.definite) return wrong("has no mismatch");
+    if (failure.suspect < 0 || failure.suspect >= static_cast<int>(headers.size()))
+      return wrong("suspects nobody");
+    const bool is_right = suspect == kNone
+                              ? headers[static_cast<std::size_t>(failure.suspect)] != mine
+                              : failure.suspect == suspect;
+    if (!is_right) return wrong("suspects a rank that has done its part");
+    const std::string own = fmt::format("rank {} entered {}; rank ", rank, describe(mine));
+    bool has_both = false;
+    for (std::size_t other = 0; other < headers.size(); ++other)
+      has_both |=
+          headers[other] != mine &&
+          failure.detail == own + fmt::format("{} entered {}", other, describe(headers[other]));
+    if (!has_both) return wrong("does not show both sides");
   }
   return {};
 }

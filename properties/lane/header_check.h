@@ -15,5 +15,9 @@ inline namespace LOCKSTEP_NS {
 // single field (F6). Returns a sentence about the first wrong answer; empty if there is none.
 std::string wrongly_described(std::uint32_t key);
 
+// The same of ranks whose headers differ: each has to report a mismatch with both sides, and to
+// suspect no rank that has entered what most of them have (F2, F6).
+std::string wrongly_compared(std::uint32_t key);
+
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

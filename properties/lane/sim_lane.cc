@@ -17,6 +17,7 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
 #include "properties/lane/board_check.h"
+#include "properties/lane/group_check.h"
 #include "properties/lane/header_check.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
@@ -103,6 +104,7 @@ struct World {
   simulated::GroupOptions group;
   std::optional<simulated::SimNccl> nccl;  // for a case that uses NCCL
   bool aborts_may_hang = false;            // in that NCCL
+  bool notices_lost_peers = true;          // and so here
   bool detailed = false;
   std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
 };
@@ -194,6 +196,18 @@ class SimEnvironment final : public RankEnvironment {
     return wrong_answer_.empty() ? rosters_.wrong() : wrong_answer_;
   }
 
+  // The ranks of half of the programs ask what a group over NCCL tells them (F2). They do so before
+  // they train, as no fault of the plan acts then. A fault that the lane plans for one call does.
+  void ask_a_group() {
+    const bool asks = nccl_ && case_.program.world > 1 && (case_.program.key >> 27 & 1) == 1;
+    if (!asks || world_.aborts_may_hang || is_shrink_faulty(case_) || fault_of_revoke(case_))
+      return;
+    wrong_answer_ =
+        wrongly_told(world_.nccl->api(), *gpu_, world_.store,
+                     {"check", static_cast<int>(rank_), static_cast<int>(case_.program.world),
+                      case_.program.key, world_.notices_lost_peers});
+  }
+
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
   // destroys the GPU. A GPU with leaked memory remains, because the leaked storages still point to
   // it.
@@ -260,6 +274,8 @@ class SimEnvironment final : public RankEnvironment {
     if (asks_about_rows() && wrong_answer_.empty()) wrong_answer_ = wrongly_added(program.key);
     if (asks_about_headers() && wrong_answer_.empty())
       wrong_answer_ = wrongly_described(program.key);
+    if (asks_about_headers() && wrong_answer_.empty())
+      wrong_answer_ = wrongly_compared(program.key);
     return memberships;
   }
 
@@ -465,6 +481,7 @@ class SimLane final : public properties::Lane {
     for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
       scheduler_.spawn("rank", rank, [this, &c, &errors, &observation, rank] {
         SimEnvironment environment(*world_, c, rank);
+        environment.ask_a_group();
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
         environment.close_gpu(observation);
@@ -477,7 +494,7 @@ class SimLane final : public properties::Lane {
     if (ends_at_once(c)) note_late_ends(observation);
     if (c.program.options.transport == reference::Transport::kNccl &&
         !faults::nccl_profile(nccl_version(c)).aborts_may_hang)
-      note_memory_in_use(observation);
+      note_late_aborts(observation);
     note_late_wait(observation);
   }
 
@@ -524,18 +541,29 @@ class SimLane final : public properties::Lane {
     }
   }
 
-  // Where an abort ends what is in flight, a group that has failed leaves no memory in use (F8).
-  static void note_memory_in_use(Observation& observation) {
+  // Where an abort ends what is in flight, no group that has failed says that something goes on
+  // (F8).
+  static void note_late_aborts(Observation& observation) {
     for (properties::RankObservation& rank : observation.ranks) {
       for (const properties::ObservedStep& step : rank.steps) {
         if (step.status.ok() || !rank.wrong_answer.empty()) continue;
         for (const std::string& line : step.status.failure().later)
-          if (line.find("must not be used again") != std::string::npos)
+          if (goes_on(line))
             rank.wrong_answer =
-                fmt::format("the group that failed in step {} leaves memory in use: {}", step.step,
-                            step.status.to_string());
+                fmt::format("the group that failed in step {} says that something goes on: {}",
+                            step.step, step.status.to_string());
       }
     }
+  }
+
+  // Whether the line says what did not end with a group over NCCL.
+  static bool goes_on(std::string_view line) {
+    constexpr std::string_view kWords[] = {"ncclCommAbort did not return",
+                                           "the GPU did not end what it was given",
+                                           "a thread did not come back", "must not be used again"};
+    return std::any_of(std::begin(kWords), std::end(kWords), [&](std::string_view words) {
+      return line.find(words) != std::string_view::npos;
+    });
   }
 
   // The release of NCCL that the subject names. Otherwise some programs have another one than the
@@ -587,7 +615,9 @@ class SimLane final : public properties::Lane {
         options.faults.push_back(fault);
       }
       if (const auto fault = fault_of_revoke(c)) options.faults.push_back(*fault);
-      world_->aborts_may_hang = faults::nccl_profile(options.version).aborts_may_hang;
+      const faults::NcclProfile profile = faults::nccl_profile(options.version);
+      world_->aborts_may_hang = profile.aborts_may_hang;
+      world_->notices_lost_peers = profile.reports_network_errors;
       world_->nccl.emplace(world_->network, options);
     }
     world_->coordinator.emplace(c.program.world);

@@ -149,8 +149,9 @@ class WrongCalls {
       options.name = words;
       const auto made = NcclProcessGroup::connect(api, gpu_, store_, 0, 1, options);
       const Status status = made ? Status() : made.error();
-      const bool is_right =
-          status.code() == code && status.failure().detail.find(words) != std::string::npos;
+      const bool is_right = status.code() == code &&
+                            (status.failure().definite || code != Code::kInvalidArgument) &&
+                            status.failure().detail.find(words) != std::string::npos;
       if (!is_right && wrong_.empty())
         wrong_ = std::string("a communicator had to be refused with a text that has '") + words +
                  "': " + status.to_string();
@@ -173,6 +174,26 @@ class WrongCalls {
       return NcclResult::kSuccess;
     };
     refuse_made(api, Code::kTransport, "made rank 1 of 1 of rank 0 of 1");
+    // What NCCL does not tell is not taken for right.
+    const auto fails = [](NcclComm, int*) { return NcclResult::kInternalError; };
+    api = api_;
+    api.comm_cu_device = fails;
+    refuse_made(api, Code::kTransport, "ncclCommCuDevice");
+    api = api_;
+    api.comm_count = fails;
+    refuse_made(api, Code::kTransport, "ncclCommCount");
+    api = api_;
+    api.comm_user_rank = fails;
+    refuse_made(api, Code::kTransport, "ncclCommUserRank");
+    // Where NCCL's text says what is to be done, the error says it, too.
+    api = api_;
+    api.comm_init_rank_config = [](NcclComm*, int, NcclUniqueId, int, NcclConfig*) {
+      return NcclResult::kInvalidUsage;
+    };
+    api.get_last_error = [](NcclComm) { return "Duplicate GPU detected : rank 0 and rank 1"; };
+    refuse_made(api, Code::kInvalidArgument, "two ranks are on one GPU");
+    api.get_last_error = [](NcclComm) { return "CUDA driver version is insufficient for it"; };
+    refuse_made(api, Code::kInvalidArgument, "there is no NVIDIA driver, or it is older");
   }
 
   // ---- Smaller groups ----

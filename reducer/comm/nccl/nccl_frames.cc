@@ -4,13 +4,12 @@
 #include <cstring>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/device/grow.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
-
-Status interrupted() { return Status(Code::kAborted, "the group ended meanwhile"); }
 
 void add_integers(const std::byte* parts, std::size_t stride, std::size_t bytes, std::size_t ranks,
                   std::byte* sum) {
@@ -38,7 +37,7 @@ Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
   const std::size_t own = is_gather ? bytes * static_cast<std::size_t>(rank_) : 0;
   device_.note_use(stream_, collective.data);
   device_.download(stream_, collective.data, data_, own, bytes);
-  if (!settle_()) return interrupted();
+  LOCKSTEP_RETURN_IF_ERROR(settle_());
   Collective here = collective;
   here.gathered = data_.to_write(0, all);
   here.data = here.gathered + own;
@@ -46,14 +45,15 @@ Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
   if (is_gather) device_.note_use(stream_, collective.gathered);
   device_.upload(stream_, data_, 0, is_gather ? collective.gathered : collective.data, all);
   // The next collective uses this memory as soon as it is issued.
-  return settle_() ? Status() : interrupted();
+  return settle_();
 }
 
 Status NcclFrames::run_on_host(const Collective& collective, const CollectiveId& id) {
   Flaw flaw;
   if (run_verified(collective, id, *this, frames_, flaw)) return {};
   if (flaw.sender != kNone) return corrupted(flaw, rank_);
-  return status_.ok() ? interrupted() : status_;
+  LOCKSTEP_CHECK(!status_.ok());
+  return status_;
 }
 
 bool NcclFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) {
@@ -63,7 +63,8 @@ bool NcclFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes
   if (!status_.ok()) return false;
   going_.write(0, out, all);
   status_ = payload_.submit_frames(going_, coming_, frame_bytes);
-  if (!status_.ok() || !settle_()) return false;
+  if (status_.ok()) status_ = settle_();
+  if (!status_.ok()) return false;
   for (int peer = 0; peer < size_; ++peer) {
     const std::size_t at = static_cast<std::size_t>(peer) * frame_bytes;
     if (peer != rank_) coming_.read(at, in + at, frame_bytes);

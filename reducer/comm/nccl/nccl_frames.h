@@ -19,9 +19,9 @@ inline namespace LOCKSTEP_NS {
 
 class NcclFrames final : public FrameExchange {
  public:
-  // Waits until everything that was submitted so far is complete; false means that the group has
+  // Waits until everything that was submitted so far is complete; kAborted means that the group has
   // ended.
-  using Settle = std::function<bool()>;
+  using Settle = std::function<Status()>;
 
   NcclFrames(NcclPayload& payload, Device& device, const Stream& stream, int rank, int size,
              Settle settle)

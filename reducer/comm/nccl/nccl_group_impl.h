@@ -89,7 +89,7 @@ class NcclProcessGroup::Impl {
   bool needs_stage(const Collective& collective) const;
   Status submit(Operation& operation, std::uint64_t index);
   Status submit_header(Operation& operation, std::uint64_t index);
-  bool settle(const Operation& operation);
+  Status settle();
   std::size_t header_offset(std::uint64_t index) const;
 
   // The watchdog runs these.
@@ -147,7 +147,6 @@ class NcclProcessGroup::Impl {
   std::vector<CollectiveHeader> compared_;  // Only the watchdog uses it.
   const std::string failure_key_;
   std::uint64_t id_ = 0;
-  const Operation* issued_ = nullptr;  // Only the issuing thread uses it.
   platform::Duration next_notice_{0};  // Only the watchdog uses it, and connect() before that.
 
   platform::Thread issuer_;

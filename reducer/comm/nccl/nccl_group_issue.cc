@@ -36,7 +36,6 @@ void NcclProcessGroup::Impl::issue() {
     const std::uint64_t index = next_++;
     Operation& operation = at(index);
     if (needs_stage(operation.collective)) operation.staged_in = payload_.take_stage();
-    issued_ = &operation;
     is_issuing_ = true;
     lock.unlock();
 
@@ -104,17 +103,14 @@ Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t
   return {};
 }
 
-// Waits for everything that was submitted. A failure on the GPU is the operation's failure.
-bool NcclProcessGroup::Impl::settle(const Operation& operation) {
+// Waits for everything that was submitted, or until the group has failed.
+Status NcclProcessGroup::Impl::settle() {
   const Event event = device_.record(stream_);
   for (;;) {
-    const Status status = device_.synchronize(event, Deadline::in(options_.poll));
-    if (status.ok()) return true;
+    Status status = device_.synchronize(event, Deadline::in(options_.poll));
+    if (status.ok() || status.code() != Code::kTimeout) return status;
     MutexLock lock(mutex_);
-    if (!cause_.ok()) return false;
-    if (status.code() == Code::kTimeout) continue;
-    fail_locked(about(operation, status.failure()));
-    return false;
+    if (!cause_.ok()) return Status(Code::kAborted, "the group ended meanwhile");
   }
 }
 

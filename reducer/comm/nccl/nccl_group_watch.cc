@@ -228,7 +228,6 @@ Status NcclProcessGroup::Impl::look_for_shrink(std::int64_t sequence) {
   Failure failure;
   failure.code = Code::kAborted;
   failure.rank = from;
-  failure.reported_by = rank_;
   failure.detail =
       "rank " + std::to_string(from) + " makes a smaller group, and does not enter this collective";
   return failure;
@@ -247,9 +246,9 @@ void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
   LOCKSTEP_CHECK(!cause.ok());
   if (!cause_.ok()) return attach(cause.to_string());
   cause_ = cause;
+  cause_.failure().reported_by = rank_;
   armed_.notify_all();
   closing_.notify_all();
-  changed_.notify_all();
 }
 
 // Completes what is in flight when nobody uses its memory any more.
@@ -298,16 +297,15 @@ void NcclProcessGroup::Impl::finish_failed() {
     if (!is_over) text += ": memory of what was in flight must not be used again";
     cause_.failure().later.push_back(std::move(text));
   }
-  is_finished_ = head_ == tail_;
   while (head_ != tail_) {
     Operation& operation = at(head_);
     Status status = ended(operation);
     Work* const work = operation.work;
     ++head_;
-    is_finished_ = head_ == tail_;
     const MutexUnlock unlocked(mutex_);
     work->complete(std::move(status));
   }
+  is_finished_ = true;
   changed_.notify_all();
 }
 
@@ -366,7 +364,6 @@ Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failur
   // A lost peer is not this rank's fault, and NCCL does not say which peer it is.
   if (failure.code != Code::kPeerLost) failure.rank = rank_;
   if (failure.code == Code::kPeerLost && size_ == 2) failure.suspect = 1 - rank_;
-  failure.reported_by = rank_;
   note_collective(failure, operation.collective, operation.sequence);
   return failure;
 }
@@ -376,7 +373,6 @@ Failure NcclProcessGroup::Impl::about(const Operation& operation, Failure failur
 Status NcclProcessGroup::Impl::ended(const Operation& operation) const {
   Status status = cause_;
   note_collective(status.failure(), operation.collective, operation.sequence);
-  if (status.failure().reported_by == kNone) status.failure().reported_by = rank_;
   return status;
 }
 

@@ -46,6 +46,12 @@ Code code_of(NcclResult result) {
 
 std::string text_of(const char* text) { return text == nullptr ? "" : text; }
 
+NcclConfig non_blocking(int version) {
+  NcclConfig config = make_nccl_config(version);
+  config.blocking = 0;
+  return config;
+}
+
 // A collective outside of a group may say that it has succeeded although it goes on: measured with
 // 2.23.4, not with 2.22.3 and 2.26.2 (faults/played_gpu/FINDINGS.md).
 bool may_go_on_after_success(int version) { return version >= 22300 && version < 22602; }
@@ -59,14 +65,12 @@ Status NcclLink::interrupted() {
 Status NcclLink::status_of(const char* what, NcclResult result) const {
   Failure failure;
   failure.code = code_of(result);
-  failure.definite = failure.code == Code::kTransport;  // The error is this rank's own.
   const std::string last = text_of(api_.get_last_error(nullptr));
   failure.detail = std::string(what) + ": " + text_of(api_.get_error_string(result)) + " (" +
                    name_of(result) + ")";
   if (!last.empty()) failure.detail += "; NCCL's last error: " + last;
   if (last.find("Duplicate GPU") != std::string::npos) {
     failure.code = Code::kInvalidArgument;
-    failure.definite = true;
     failure.detail +=
         "; two ranks are on one GPU: give each rank a GPU of its own or, to try things out, each "
         "process another NCCL_HOSTID in its environment";
@@ -77,6 +81,8 @@ Status NcclLink::status_of(const char* what, NcclResult result) const {
         "; there is no NVIDIA driver, or it is older than the CUDA that this NCCL was built with "
         "(NCCL_DEBUG=VERSION tells which): install a newer driver, or an NCCL for an older CUDA";
   }
+  // Any other error is this rank's own.
+  failure.definite = failure.code != Code::kPeerLost && failure.code != Code::kTimeout;
   return failure;
 }
 
@@ -103,12 +109,14 @@ void NcclLink::come_out() {
   changed_.notify_all();
 }
 
+Duration NcclLink::longer(Duration span) const { return std::min(2 * span, poll_); }
+
 // Pauses until the link is ended at the latest; each pause is twice as long as the one before.
 void NcclLink::nap(Duration& span) {
   MutexLock lock(mutex_);
   changed_.wait(mutex_, Deadline::in(span),
                 [this]() LOCKSTEP_REQUIRES(mutex_) { return has_ended_; });
-  span = std::min(2 * span, poll_);
+  span = longer(span);
 }
 
 NcclResult NcclLink::ask(NcclComm comm) const {
@@ -184,9 +192,10 @@ Status NcclLink::finish_init(const char* what, NcclResult result, int rank, int 
   if (status.ok() && comm_ == nullptr)
     status = Status(Code::kTransport, std::string(what) + " gave no communicator");
   if (status.ok()) status = check_made(what, rank, size);
-  MutexLock lock(mutex_);
-  is_alive_ = status.ok();
-  lock.unlock();
+  {
+    MutexLock lock(mutex_);
+    is_alive_ = status.ok();
+  }
   if (status.ok()) return status;
   return fail_init(std::move(status), nullptr, report);
 }
@@ -211,8 +220,7 @@ Status NcclLink::fail_init(Status status, NcclLink* parent, const Report& report
 Status NcclLink::init(const NcclUniqueId& id, int rank, int size, const GiveUp& give_up,
                       const Report& report) {
   LOCKSTEP_CHECK(comm_ == nullptr);
-  NcclConfig config = make_nccl_config(api_.version);
-  config.blocking = 0;
+  NcclConfig config = non_blocking(api_.version);
   const NcclResult result = api_.comm_init_rank_config(&comm_, size, id, rank, &config);
   return finish_init("ncclCommInitRankConfig", result, rank, size, give_up, report);
 }
@@ -226,8 +234,7 @@ Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excl
                            int size, const GiveUp& give_up, const Report& report) {
   LOCKSTEP_CHECK(comm_ == nullptr);
   LOCKSTEP_CHECK(api_.comm_shrink != nullptr);
-  NcclConfig config = make_nccl_config(api_.version);
-  config.blocking = 0;
+  NcclConfig config = non_blocking(api_.version);
   const char* const what = "ncclCommShrink";
   const int flags = state == Parent::kHealthy ? kNcclShrinkDefault : kNcclShrinkAbort;
   NcclResult result = api_.comm_shrink(parent.comm_, excluded.data(),
@@ -263,10 +270,11 @@ bool NcclLink::take_over(Duration grace) {
 // True if no thread is inside, and every call has succeeded. Otherwise NCCL 2.28.9 keeps a pointer
 // to a call that a revocation ends, and uses it when it is polled later.
 bool NcclLink::is_at_rest() const {
-  MutexLock lock(mutex_);
-  const bool is_inside = is_inside_;
-  lock.unlock();
-  return !is_inside && ask(comm_) == NcclResult::kSuccess;
+  {
+    MutexLock lock(mutex_);
+    if (is_inside_) return false;
+  }
+  return ask(comm_) == NcclResult::kSuccess;
 }
 
 // Used after the end, when only one thread is left that calls NCCL.
@@ -277,7 +285,7 @@ NcclResult NcclLink::wait_out(NcclResult result, Deadline deadline) {
       MutexLock lock(mutex_);
       changed_.wait(mutex_, Deadline::in(span), [] { return false; });
     }
-    span = std::min(2 * span, poll_);
+    span = longer(span);
     result = ask(comm_);
   }
   return result;
@@ -311,10 +319,6 @@ void NcclLink::leave(Deadline deadline) {
   if (api_.comm_finalize != nullptr) result = api_.comm_finalize(comm_);
   result = wait_out(result, deadline);
   if (result != NcclResult::kSuccess) return abort(Duration(0));
-  {
-    MutexLock lock(mutex_);
-    is_alive_ = false;
-  }
   static_cast<void>(api_.comm_destroy(comm_));
 }
 

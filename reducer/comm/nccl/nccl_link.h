@@ -104,6 +104,7 @@ class NcclLink {
   Status fail_init(Status status, NcclLink* parent, const Report& report);
   Status check_made(const char* what, int rank, int size) const;
   void nap(platform::Duration& span);
+  platform::Duration longer(platform::Duration span) const;
   Status status_of(const char* what, NcclResult result) const;
 
   const NcclApi api_;

@@ -190,8 +190,6 @@ Status NcclPayload::submit_staged(const Collective& collective, int stage) {
   LOCKSTEP_RETURN_IF_ERROR(on.memory.grow(device_, stream_, all));
   LOCKSTEP_RETURN_IF_ERROR(grow(device_, on.pinned, all));
   Collective there = collective;
-  there.device = &device_;
-  there.ready = {};
   there.data = on.memory.data();
   there.gathered = on.memory.data();
   if (is_gather) there.data += bytes * static_cast<std::size_t>(rank_);

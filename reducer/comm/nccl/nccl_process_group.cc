@@ -18,6 +18,13 @@ using platform::Deadline;
 using platform::Duration;
 using platform::MutexLock;
 
+namespace {
+
+// Begins the message of rank 0 that has the id. No encoded failure begins with it.
+const std::string kIdFollows = "id:";
+
+}  // namespace
+
 NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& stream,
                              std::shared_ptr<Store> store, int rank, int size,
                              const NcclOptions& options)
@@ -29,7 +36,7 @@ NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& s
       options_(options),
       link_(api, options.poll, device.index() - 1),
       payload_(link_, device, stream, rank, size),
-      frames_(payload_, device, stream, rank, size, [this] { return settle(*issued_); }),
+      frames_(payload_, device, stream, rank, size, [this] { return settle(); }),
       compared_(static_cast<std::size_t>(size)),
       failure_key_(key("failure")) {}
 
@@ -42,21 +49,17 @@ Status NcclProcessGroup::Impl::reserve() {
 
 // --- Connecting.
 
-// The message of rank 0 in place of an id, which says why there is none. Its length differs from
-// that of an id.
+// The message of rank 0 in place of an id, which says why there is none.
 std::string NcclProcessGroup::Impl::instead_of_id(Failure failure) const {
   failure.rank = rank_;
-  failure.reported_by = rank_;
-  std::string bytes = "none:" + encode(failure);
-  if (bytes.size() == sizeof(NcclUniqueId)) bytes.insert(0, " ");
-  return bytes;
+  return encode(failure);
 }
 
 Status NcclProcessGroup::Impl::make_id(NcclUniqueId& id) {
   const NcclResult result = api().get_unique_id(&id);
   const Status status = link_.checked("ncclGetUniqueId", result);
-  const std::string bytes =
-      status.ok() ? std::string(id.internal, sizeof id.internal) : instead_of_id(status.failure());
+  const std::string bytes = status.ok() ? kIdFollows + std::string(id.internal, sizeof id.internal)
+                                        : instead_of_id(status.failure());
   const Result<bool> is_new = store_->set(key("id"), bytes);
   LOCKSTEP_RETURN_IF_ERROR(status);
   if (!is_new) return is_new.error();
@@ -77,9 +80,9 @@ Status NcclProcessGroup::Impl::meet(NcclUniqueId& id, Deadline deadline) {
       failure.suspect = 0;
       return failure;
     }
-    if (bytes->size() != sizeof id.internal)
-      return told(bytes->substr(std::min(bytes->find(':'), bytes->size() - 1) + 1));
-    std::memcpy(id.internal, bytes->data(), sizeof id.internal);
+    const bool has_id = bytes->starts_with(kIdFollows);
+    if (!has_id || bytes->size() != kIdFollows.size() + sizeof id.internal) return told(*bytes);
+    std::memcpy(id.internal, bytes->data() + kIdFollows.size(), sizeof id.internal);
   }
   id_ = 0xcbf29ce484222325u;
   for (const char c : id.internal) id_ = (id_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -298,14 +301,12 @@ NcclProcessGroup::Impl::Remains NcclProcessGroup::Impl::end_for_shrink() {
     Failure failure;
     failure.code = Code::kAborted;
     failure.rank = rank_;
-    failure.reported_by = rank_;
     failure.detail = "rank " + std::to_string(rank_) + " makes a smaller group";
     fail_locked(failure);
   }
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
-  const bool is_over = changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) {
-    return is_finished_ && is_aborted_ && !is_issuing_;
-  });
+  const bool is_over =
+      changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return is_finished_; });
   const bool is_healthy = is_kept_;
   const bool is_released = is_over && !is_stuck_;
   lock.unlock();

@@ -1,0 +1,748 @@
+#include "properties/lane/group_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "faults/sim/scheduler/scheduler.h"
+#include "properties/generate/random.h"
+#include "reducer/comm/store.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+using platform::Deadline;
+using platform::Duration;
+using std::chrono::milliseconds;
+
+constexpr Duration kTimeout = std::chrono::seconds(5);
+constexpr Duration kPoll = milliseconds(100);
+constexpr Duration kWhile = milliseconds(500);     // much longer than a poll
+constexpr Duration kSoon = kTimeout / 2;           // nobody has waited for a timeout
+constexpr Duration kLate = kTimeout + 2 * kWhile;  // all have, and for nothing else
+constexpr Duration kNever = 20 * kTimeout;
+constexpr const char* kWords = "the user of this rank gives up";
+constexpr const char* kFurther = "the user gives up once more";
+constexpr const char* kUnentered = "; not all ranks have entered it";
+
+// What NCCL does otherwise on one rank, and what that rank has called.
+struct Deviation {
+  std::string_view fails;      // the function that returns an error
+  bool takes_nothing = false;  // collectives stay in progress
+  bool loses_sums = false;     // an all-reduce does nothing, and succeeds
+  bool hides_errors = false;   // as releases do that lose the errors of the network
+  Duration delay{0};           // of a broadcast
+  int finalized = 0;
+  int destroyed = 0;
+  int aborted = 0;
+  Duration abort_takes{0};
+  int flags = kNone;  // of ncclCommShrink
+};
+
+// One OS thread runs all ranks, and one simulation at a time.
+NcclApi real;
+std::map<std::uint32_t, Deviation> deviations;  // by process
+
+Deviation& here() { return deviations[simulation::Scheduler::running()->current_group()]; }
+
+void sleep(Duration span) {
+  simulation::Scheduler* const scheduler = simulation::Scheduler::running();
+  scheduler->sleep_until(scheduler->now() + span);
+}
+
+NcclResult seen(NcclResult result) {
+  const bool is_hidden = here().hides_errors && result == NcclResult::kRemoteError;
+  return is_hidden ? NcclResult::kSuccess : result;
+}
+
+NcclApi deviating(const NcclApi& api) {
+  real = api;
+  here() = {};
+  NcclApi table = api;
+  table.get_unique_id = [](NcclUniqueId* id) {
+    return here().fails == "ncclGetUniqueId" ? NcclResult::kInternalError : real.get_unique_id(id);
+  };
+  table.comm_init_rank_config = [](NcclComm* comm, int ranks, NcclUniqueId id, int rank,
+                                   NcclConfig* config) {
+    return here().fails == "ncclCommInitRankConfig"
+               ? NcclResult::kInternalError
+               : real.comm_init_rank_config(comm, ranks, id, rank, config);
+  };
+  table.comm_get_async_error = [](NcclComm comm, NcclResult* error) {
+    const NcclResult result = real.comm_get_async_error(comm, error);
+    if (here().takes_nothing) *error = NcclResult::kInProgress;
+    *error = seen(*error);
+    return result;
+  };
+  table.all_gather = [](const void* from, void* to, std::size_t count, NcclDataType type,
+                        NcclComm comm, CudaStreamHandle stream) {
+    if (here().fails == "ncclAllGather") return NcclResult::kInternalError;
+    if (here().takes_nothing) return NcclResult::kInProgress;
+    return seen(real.all_gather(from, to, count, type, comm, stream));
+  };
+  table.all_reduce = [](const void* from, void* to, std::size_t count, NcclDataType type,
+                        NcclRedOp op, NcclComm comm, CudaStreamHandle stream) {
+    if (here().fails == "ncclAllReduce") return NcclResult::kInternalError;
+    if (here().loses_sums) return NcclResult::kSuccess;
+    return seen(real.all_reduce(from, to, count, type, op, comm, stream));
+  };
+  table.broadcast = [](const void* from, void* to, std::size_t count, NcclDataType type, int root,
+                       NcclComm comm, CudaStreamHandle stream) {
+    if (here().delay > Duration(0)) sleep(here().delay);
+    return real.broadcast(from, to, count, type, root, comm, stream);
+  };
+  table.comm_destroy = [](NcclComm comm) {
+    ++here().destroyed;
+    return real.comm_destroy(comm);
+  };
+  table.comm_abort = [](NcclComm comm) {
+    ++here().aborted;
+    if (here().abort_takes > Duration(0)) sleep(here().abort_takes);
+    return real.comm_abort(comm);
+  };
+  if (api.comm_finalize != nullptr)
+    table.comm_finalize = [](NcclComm comm) {
+      ++here().finalized;
+      return real.comm_finalize(comm);
+    };
+  if (api.comm_shrink != nullptr)
+    table.comm_shrink = [](NcclComm comm, int* excluded, int count, NcclComm* child,
+                           NcclConfig* config, int flags) {
+      here().flags = flags;
+      return real.comm_shrink(comm, excluded, count, child, config, flags);
+    };
+  return table;
+}
+
+// The store of one rank, which damages the rank's report, or takes its time with it.
+class ReportStore final : public PrefixStore {
+ public:
+  explicit ReportStore(std::shared_ptr<Store> inner) : PrefixStore("", std::move(inner)) {}
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    const bool is_report = key.ends_with("/failure");
+    if (is_report && delay > Duration(0)) sleep(delay);
+    return PrefixStore::set(key, is_report && damages ? value.substr(0, 3) : value);
+  }
+
+  Duration delay{0};
+  bool damages = false;
+};
+
+// A sum of ones, or a broadcast of the root's number.
+struct Started {
+  float value = 1;
+  Work work;
+  Status refusal;
+  Duration begun{};
+  Collective collective;
+
+  void start(NcclProcessGroup& group, Op op = Op::kAllReduceSum) {
+    collective.op = op;
+    collective.count = 1;
+    if (collective.data == nullptr) collective.data = reinterpret_cast<std::byte*>(&value);
+    begun = platform::now();
+    refusal = group.start(collective, work);
+  }
+  Duration took() const { return work.completed_at() - begun; }
+};
+
+// What an error has to say.
+struct Told {
+  Code code = Code::kTimeout;
+  std::optional<int> rank;
+  std::optional<int> suspect;
+  std::string words;
+  bool is_definite = false;
+};
+
+class GroupCheck {
+ public:
+  GroupCheck(const NcclApi& api, Device& gpu, std::shared_ptr<Store> store, const GroupOfCheck& of)
+      : of_(of),
+        gpu_(gpu),
+        api_(deviating(api)),
+        store_(std::make_shared<ReportStore>(std::move(store))),
+        chance_(of.key, 0, "group") {
+    at_first_.timeout = at_first_.connect_timeout = kTimeout;
+    at_first_.poll = at_first_.notice = kPoll;
+    at_first_.grace = 2 * kPoll;
+  }
+
+  std::string run() {
+    constexpr std::uint32_t kStep = 5;  // so that no scenario comes twice
+    bool is_right = true;               // on all ranks
+    for (std::uint32_t i = 0; i < kScenariosOfKey && is_right; ++i)
+      is_right = run((scenario_of(of_.key) + i * kStep) % kGroupScenarios);
+    return wrong_;
+  }
+
+ private:
+  bool run(std::uint32_t which) {
+    using Scenario = void (GroupCheck::*)();
+    constexpr std::array<Scenario, kGroupScenarios> kScenarios{
+        &GroupCheck::user_gives_up,       &GroupCheck::calls_fail_on_two,
+        &GroupCheck::rank_is_silent,      &GroupCheck::rank_has_left,
+        &GroupCheck::rank_is_late,        &GroupCheck::nothing_is_taken,
+        &GroupCheck::sum_is_lost,         &GroupCheck::rank_does_not_come,
+        &GroupCheck::rank_cannot_connect, &GroupCheck::nobody_is_excluded,
+        &GroupCheck::others_go_on,        &GroupCheck::report_is_damaged_or_slow,
+        &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long,
+        &GroupCheck::leaving_takes_long,  &GroupCheck::rank_does_not_shrink};
+    here() = {};
+    store_->damages = false;
+    store_->delay = Duration(0);
+    culprit_ = static_cast<int>(chance_.below(static_cast<std::uint32_t>(of_.size)));
+    is_culprit_ = culprit_ == of_.rank;
+    options_ = at_first_;
+    options_.name = name_ = fmt::format("{}/{}", of_.name, which);
+    options_.keeps_for_shrink = chance_.percent(50);
+    draw_ = chance_.below(12);
+    (this->*kScenarios[which])();
+    const std::string right = "right";
+    const auto answers = meet("end", wrong_.empty() ? right : "wrong");
+    if (!wrong_.empty())
+      wrong_ = fmt::format("a group of {} ranks (scenario {}, rank {} is another one): rank {} {}",
+                           of_.size, which, culprit_, of_.rank, wrong_);
+    return std::all_of(answers.begin(), answers.end(),
+                       [&](const std::string& answer) { return answer == right; });
+  }
+
+  // ---- Words ----
+
+  bool expect(bool is_right, const std::string& what, const Status& status = {}) {
+    if (!is_right && wrong_.empty()) wrong_ = what + ": " + status.to_string();
+    return is_right;
+  }
+
+  void expect_told(const Status& status, const Told& told) {
+    if (!expect(!status.ok(), "has no error")) return;
+    const Failure& failure = status.failure();
+    expect(failure.code == told.code, fmt::format("has no {}", name_of(told.code)), status);
+    expect(!told.rank || failure.rank == *told.rank,
+           fmt::format("does not name rank {}", told.rank.value_or(kNone)), status);
+    expect(!told.suspect || failure.suspect == *told.suspect,
+           fmt::format("does not suspect rank {}", told.suspect.value_or(kNone)), status);
+    expect(failure.detail.find(told.words) != std::string::npos,
+           fmt::format("does not say '{}'", told.words), status);
+    expect(failure.definite == told.is_definite, "is certain, or is not", status);
+    expect(failure.reported_by == of_.rank, "lets another rank report", status);
+  }
+
+  void expect_soon(Duration took, const Status& status) {
+    expect(took < kSoon, fmt::format("learns it only after {} s", took / std::chrono::seconds(1)),
+           status);
+  }
+  void expect_timeout(Duration took, const Status& status) {
+    expect(took >= kTimeout && took < kLate,
+           fmt::format("gives up after {} ms", took / milliseconds(1)), status);
+  }
+
+  static bool attaches(const Failure& failure, const std::string& words) {
+    return std::any_of(failure.later.begin(), failure.later.end(), [&](const std::string& line) {
+      return line.find(words) != std::string::npos && line.find(kFurther) == std::string::npos;
+    });
+  }
+
+  // ---- Steps ----
+
+  std::string key_of(const std::string& label, int rank) const {
+    return fmt::format("{}/check/{}/{}", name_, label, rank);
+  }
+
+  // Waits for all ranks, and returns what each of them says.
+  std::vector<std::string> meet(const std::string& label, const std::string& says = "-") {
+    static_cast<void>(store_->set(key_of(label, of_.rank), says));
+    std::vector<std::string> all;
+    for (int rank = 0; rank < of_.size; ++rank)
+      all.push_back(
+          store_->get(key_of(label, rank), Deadline::in(kNever)).value_or(std::string("?")));
+    return all;
+  }
+
+  Result<std::unique_ptr<NcclProcessGroup>> connect() {
+    return NcclProcessGroup::connect(api_, gpu_, store_, of_.rank, of_.size, options_);
+  }
+
+  std::unique_ptr<NcclProcessGroup> connected() {
+    auto made = connect();
+    if (!expect(made.has_value(), "cannot connect", made ? Status() : made.error())) return {};
+    expect((*made)->origin() == std::string_view("ncclCommInitRankConfig"),
+           fmt::format("says that '{}' made its communicator", (*made)->origin()));
+    return std::move(*made);
+  }
+
+  // Waits for the end, and returns the error.
+  Status end_of(NcclProcessGroup& group, Started& started) {
+    if (!started.refusal.ok()) return started.refusal;
+    const Status status = started.work.wait(Deadline::in(kNever));
+    if (started.work.done()) return status;
+    expect(false, "has a collective that does not end", status);
+    group.abort(Status(Code::kAborted, kFurther));
+    return started.work.wait(Deadline::never());
+  }
+
+  // Expects this of two collectives, or one, that are started one after the other. The first one
+  // fails, so both errors name that one, unless somebody has ended the group.
+  void expect_both_told(NcclProcessGroup& group, const Told& told, bool names_first,
+                        const std::function<void(Duration, const Status&)>& expect_span,
+                        std::size_t count = 2) {
+    std::array<Started, 2> all;
+    for (std::size_t i = 0; i < count; ++i) all[i].start(group);
+    for (std::size_t i = 0; i < count; ++i) {
+      Started* const each = &all[i];
+      const Status status = end_of(group, *each);
+      if (!each->refusal.ok()) continue;  // The rank may not have learned the cause by then.
+      expect_told(status, told);
+      if (status.ok()) continue;
+      const Failure& failure = status.failure();
+      const std::int64_t sequence = all[names_first ? 0 : i].work.sequence();
+      expect(failure.collective == "all_reduce" && failure.sequence == sequence,
+             "names another collective", status);
+      expect_span(each->took(), status);
+    }
+    expect_told(group.health(), told);
+    expect_kept(group);
+  }
+
+  // The first cause stays, and a later one is attached, once.
+  void expect_kept(NcclProcessGroup& group) {
+    const Status before = group.health();
+    if (!expect(!before.ok(), "has a failed group that does not say so")) return;
+    for (int i = 0; i < 2; ++i) group.abort(Status(Code::kUserFailure, kFurther));
+    const Status after = group.health();
+    expect(after.code() == before.code() && after.failure().detail == before.failure().detail,
+           "has changed the first cause", after);
+    const auto& later = after.failure().later;
+    const auto count = std::count_if(later.begin(), later.end(), [](const std::string& line) {
+      return line.find(kFurther) != std::string::npos;
+    });
+    expect(count == 1, fmt::format("has attached {} times what came later", count), after);
+  }
+
+  void sum_well(NcclProcessGroup& group) {
+    Started sum;
+    const std::uint64_t before = group.progress();
+    sum.start(group);
+    const Status status = end_of(group, sum);
+    expect(status.ok(), "cannot sum", status);
+    expect(sum.value == static_cast<float>(group.size()), fmt::format("has the sum {}", sum.value));
+    expect(group.progress() != before, "has made no progress with a sum");
+  }
+
+  // An idle group is finalized and destroyed, without a wait (F5).
+  void end_idle(std::unique_ptr<NcclProcessGroup> group) {
+    const Deviation before = here();
+    const Duration begun = platform::now();
+    group.reset();
+    const Deviation after = here();
+    const Duration took = platform::now() - begun;
+    expect(took < kWhile, fmt::format("leaves an idle group in {} ms", took / milliseconds(1)));
+    const int finalized = api_.comm_finalize == nullptr ? 0 : 1;
+    expect(after.finalized - before.finalized == finalized &&
+               after.destroyed - before.destroyed == 1 && after.aborted == before.aborted,
+           fmt::format("ends an idle communicator with {} of ncclCommFinalize, {} of "
+                       "ncclCommDestroy and {} of ncclCommAbort",
+                       after.finalized - before.finalized, after.destroyed - before.destroyed,
+                       after.aborted - before.aborted));
+  }
+
+  // The communicator of a failed group is aborted, once.
+  void end_failed(std::unique_ptr<NcclProcessGroup> group) {
+    if (group == nullptr) return;
+    meet("failed");  // A rank that has not failed hears of it until here.
+    const bool has_failed = !group->health().ok();
+    group.reset();
+    if (!has_failed) return;
+    expect(here().aborted == 1 && here().destroyed == 0,
+           fmt::format("ends the communicator of a failed group with {} of ncclCommAbort and {} of "
+                       "ncclCommDestroy",
+                       here().aborted, here().destroyed));
+  }
+
+  // ---- Scenarios ----
+
+  // All ranks learn soon who has given up, and why (F5).
+  void user_gives_up() {
+    auto group = connected();
+    if (group == nullptr) return;
+    if (is_culprit_) {
+      sleep(kWhile);
+      group->abort(Status(Code::kUserFailure, kWords));
+      expect_told(group->health(), {Code::kUserFailure, culprit_, {}, kWords, true});
+      expect_kept(*group);
+    } else {
+      expect_both_told(*group, {Code::kAborted, culprit_, culprit_, kWords}, false,
+                       [this](Duration took, const Status& status) { expect_soon(took, status); });
+    }
+    end_failed(std::move(group));
+  }
+
+  // The first error is the cause on all ranks; the second rank attaches what it saw itself.
+  void calls_fail_on_two() {
+    const bool is_header = draw_ < 6;
+    const int second = (culprit_ + 1) % of_.size;
+    auto group = connected();
+    if (group == nullptr) return;
+    if (is_culprit_) here().fails = is_header ? "ncclAllGather" : "ncclAllReduce";
+    if (of_.rank == second) {
+      sleep(kWhile);
+      here().fails = "ncclAllGather";
+    }
+    const std::string words = is_header ? "the exchange of headers" : "ncclAllReduce";
+    expect_both_told(*group, {Code::kTransport, culprit_, {}, words, true}, true,
+                     [this](Duration took, const Status& status) { expect_soon(took, status); });
+    const Status status = group->health();
+    if (of_.rank == second && !status.ok())
+      expect(attaches(status.failure(), fmt::format("rank {}: ", second)),
+             "does not attach what it saw itself", status);
+    end_failed(std::move(group));
+  }
+
+  // The other ranks agree on one cause. The silent rank, whose call fails then, knows better, and
+  // attaches what the others say.
+  void rank_is_silent() {
+    auto group = connected();
+    if (group == nullptr) return;
+    if (is_culprit_) {
+      sleep(kTimeout + kWhile);
+      here().fails = "ncclAllGather";
+      expect_both_told(*group, {Code::kTransport, culprit_, {}, "the exchange of headers", true},
+                       true,
+                       [this](Duration took, const Status& status) { expect_soon(took, status); });
+    } else {
+      expect_both_told(
+          *group, {Code::kTimeout, {}, kNone, kUnentered}, true,
+          [this](Duration took, const Status& status) { expect_timeout(took, status); });
+    }
+    const Status status = group->health();
+    const Failure failure = status.ok() ? Failure() : status.failure();
+    if (is_culprit_)
+      expect(attaches(failure, "not done within"), "does not attach what the others say", status);
+    const auto causes = meet("cause", std::to_string(failure.rank));
+    for (int rank = 0; rank < of_.size && !is_culprit_; ++rank)
+      if (rank != culprit_)
+        expect(causes[static_cast<std::size_t>(rank)] == std::to_string(failure.rank),
+               fmt::format("names another rank than rank {}", rank), status);
+    end_failed(std::move(group));
+  }
+
+  // Who waits for a rank that has left is told so.
+  void rank_has_left() {
+    options_.keeps_for_shrink = false;  // what hides errors cannot be revoked
+    auto group = connected();
+    if (group == nullptr) return;
+    sum_well(*group);
+    meet("summed");
+    if (is_culprit_) {
+      end_idle(std::move(group));
+      meet("left");
+      static_cast<void>(meet("failed"));
+      return;
+    }
+    here().hides_errors = true;
+    meet("left");
+    const std::string words = fmt::format("{}; rank {} has left the group", kUnentered, culprit_);
+    // A further call would return the error.
+    expect_both_told(
+        *group, {Code::kTimeout, {}, culprit_, words}, true,
+        [this](Duration took, const Status& status) { expect_timeout(took, status); }, 1);
+    end_failed(std::move(group));
+  }
+
+  // A collective that is queued waits for those before it, and has its own time then (F1).
+  void rank_is_late() {
+    auto group = connected();
+    if (group == nullptr) return;
+    constexpr Duration kMost = kTimeout * 6 / 10;
+    Started first;
+    Started second;
+    const std::uint64_t before = group->progress();
+    if (is_culprit_) sleep(kMost);
+    first.start(*group);
+    if (is_culprit_) sleep(kMost);
+    second.start(*group);
+    const Status one = end_of(*group, first);
+    expect(one.ok(), "cannot wait for a rank that is late", one);
+    const std::uint64_t between = group->progress();
+    const Status other = end_of(*group, second);
+    expect(other.ok(), "gives its second sum less than a timeout", other);
+    expect(before != between, "has made no progress with its first sum");
+    if (wrong_.empty()) end_idle(std::move(group));
+  }
+
+  void nothing_is_taken() {
+    auto group = connected();
+    if (group == nullptr) return;
+    here().takes_nothing = is_culprit_;
+    if (!is_culprit_) sleep(kWhile);
+    // Nothing else happens in the group that would make it look.
+    const std::size_t count = is_culprit_ ? 1 : 2;
+    expect_both_told(
+        *group, {Code::kTimeout, culprit_, kNone, "; NCCL has not taken it yet"}, true,
+        [this](Duration took, const Status& status) {
+          expect_timeout(is_culprit_ ? took : took + kWhile, status);
+        },
+        count);
+    end_failed(std::move(group));
+  }
+
+  // The headers have said that all are in it.
+  void sum_is_lost() {
+    auto group = connected();
+    if (group == nullptr) return;
+    here().loses_sums = is_culprit_;
+    if (is_culprit_) {
+      Started sum;
+      sum.start(*group);
+      const Status status = end_of(*group, sum);
+      expect(status.ok(), "cannot do what NCCL does at once", status);
+    } else {
+      expect_both_told(
+          *group, {Code::kTimeout, {}, kNone, "; all ranks have entered it"}, true,
+          [this](Duration took, const Status& status) { expect_timeout(took, status); });
+    }
+    end_failed(std::move(group));
+  }
+
+  void rank_does_not_come() {
+    if (is_culprit_) return;
+    const Duration begun = platform::now();
+    const auto made = connect();
+    const Status status = made ? Status() : made.error();
+    const std::string words =
+        culprit_ == 0 ? std::string() : fmt::format("; rank {} has not come", culprit_);
+    expect_told(status, {Code::kTimeout, {}, culprit_, words});
+    if (culprit_ != 0 && !status.ok())
+      expect(status.failure().detail.ends_with(words), "misses other ranks, too", status);
+    expect_timeout(platform::now() - begun, status);
+  }
+
+  void rank_cannot_connect() {
+    const bool has_no_id = culprit_ == 0 && draw_ < 6;
+    const std::string words = has_no_id ? "ncclGetUniqueId" : "ncclCommInitRankConfig";
+    if (is_culprit_) here().fails = words;
+    const Duration begun = platform::now();
+    const auto made = connect();
+    const Status status = made ? Status() : made.error();
+    expect_told(status, {Code::kTransport, culprit_, {}, words, true});
+    expect_soon(platform::now() - begun, status);
+  }
+
+  // A smaller group of all ranks is a new one.
+  void nobody_is_excluded() {
+    auto group = connected();
+    if (group == nullptr) return;
+    sum_well(*group);
+    options_.name += "/again";
+    auto again = NcclProcessGroup::shrink(*group, {}, store_, options_);
+    if (!expect(again.has_value(), "cannot make its group anew", again ? Status() : again.error()))
+      return;
+    expect((*again)->origin() == std::string_view("ncclCommInitRankConfig"),
+           fmt::format("says that '{}' made its communicator", (*again)->origin()));
+    end_idle(std::move(group));
+    sum_well(**again);
+    meet("summed");
+    end_idle(std::move(*again));
+  }
+
+  // The ranks that are done make a smaller group, or leave, while the last rank is still in the
+  // last collective.
+  void others_go_on() {
+    const bool shrinks = draw_ < 8;
+    auto group = connected();
+    if (group == nullptr) return;
+    const bool is_last = of_.rank == of_.size - 1;
+    if (is_last) here().delay = kWhile;
+    Started started;
+    started.value = of_.rank == 0 ? 5.0F : 0.0F;
+    started.start(*group, Op::kBroadcast);
+    if (!is_last || !shrinks) {
+      const Status status = end_of(*group, started);
+      expect(status.ok() && started.value == 5.0F, "cannot take part in a broadcast", status);
+    }
+    if (!shrinks) return end_idle(std::move(group));
+    if (is_last) {
+      const Status status = end_of(*group, started);
+      expect(status.ok() && started.value == 5.0F,
+             "has lost what it was sent before the others made a smaller group", status);
+      return end_idle(std::move(group));
+    }
+    options_.name += "/smaller";
+    auto smaller = NcclProcessGroup::shrink(*group, {of_.size - 1}, store_, options_);
+    if (!expect(smaller.has_value(), "cannot make a smaller group",
+                smaller ? Status() : smaller.error()))
+      return;
+    end_idle(std::move(group));
+    sum_well(**smaller);
+  }
+
+  // Nobody needs the report to learn that the rank is lost.
+  void report_is_damaged_or_slow() {
+    const bool is_slow = draw_ < 6 && of_.notices_lost_peers;
+    options_.keeps_for_shrink = options_.keeps_for_shrink && !is_slow;
+    auto group = connected();
+    if (group == nullptr) return;
+    if (is_culprit_) {
+      if (is_slow) store_->delay = kTimeout * 8 / 10;
+      store_->damages = !is_slow;
+      sleep(kWhile);
+      group->abort(Status(Code::kUserFailure, kWords));
+    } else {
+      const int suspect = of_.size == 2 ? culprit_ : kNone;
+      const std::string words = is_slow ? "" : "a peer has ended the group, and ";
+      expect_both_told(*group, {Code::kPeerLost, kNone, suspect, words}, is_slow,
+                       [this](Duration took, const Status& status) { expect_soon(took, status); });
+    }
+    end_failed(std::move(group));
+  }
+
+  // Where one rank has something in flight, all ranks end the old group as one that has failed.
+  void shrunk_while_busy() {
+    options_.keeps_for_shrink = true;
+    auto group = connected();
+    if (group == nullptr) return;
+    sum_well(*group);
+    meet("summed");
+    const bool is_last = of_.rank == of_.size - 1;
+    if (is_last) {
+      meet("smaller");
+      group.reset();
+      return;
+    }
+    Started started;
+    if (of_.rank == 0) started.start(*group);
+    sleep(kWhile);
+    options_.name += "/smaller";
+    auto smaller = NcclProcessGroup::shrink(*group, {of_.size - 1}, store_, options_);
+    if (of_.rank == 0) {
+      expect(started.work.done(), "has made a smaller group, and something is in flight");
+      // Another rank may have begun before.
+      expect_told(end_of(*group, started), {Code::kAborted, {}, {}, "makes a smaller group"});
+    }
+    meet("smaller");
+    if (!expect(smaller.has_value(), "cannot make a smaller group",
+                smaller ? Status() : smaller.error()))
+      return;
+    if (api_.comm_shrink != nullptr && api_.comm_revoke != nullptr)
+      expect((*smaller)->origin() == std::string_view("ncclCommShrink"),
+             "has not kept its communicator for a smaller group");
+    if (here().flags != kNone)
+      expect(here().flags == kNcclShrinkAbort, "lets NCCL shrink as if nothing were in flight");
+    sum_well(**smaller);
+    group.reset();
+    expect(here().destroyed == 0 && here().aborted == 1,
+           "destroys a communicator that has something in flight on another rank");
+    smaller->reset();
+  }
+
+  // Who waits for a rank that makes no smaller group suspects it. (The last rank leaves.)
+  void rank_does_not_shrink() {
+    const int absent = culprit_ % (of_.size - 1);
+    auto group = connected();
+    if (group == nullptr) return;
+    options_.name += "/smaller";
+    if (of_.rank != absent && of_.rank != of_.size - 1) {
+      const Duration begun = platform::now();
+      auto smaller = NcclProcessGroup::shrink(*group, {of_.size - 1}, store_, options_);
+      const Status status = smaller ? Status() : smaller.error();
+      expect_told(status, {Code::kTimeout, {}, absent, ""});
+      expect_timeout(platform::now() - begun, status);
+    }
+    meet("smaller");
+  }
+
+  // A rank whose communicator is not aborted in time ends all the same, and says what goes on. The
+  // memory of its collective may be released then; it is not given out while the GPU uses it (F8).
+  void abort_takes_long() {
+    options_.keeps_for_shrink = false;
+    options_.end_timeout = kTimeout / 5;
+    const int silent = (culprit_ + 1) % of_.size;
+    auto group = connected();
+    if (group == nullptr) return;
+    if (is_culprit_) here().abort_takes = 3 * options_.end_timeout;
+    if (of_.rank == silent) {
+      meet("failed");
+      return;
+    }
+    Result<Ref<Storage>> memory = gpu_.allocate(sizeof(float));
+    if (!expect(memory.has_value(), "has no memory", memory ? Status() : memory.error())) return;
+    Started sum;
+    sum.collective.device = &gpu_;
+    sum.collective.data = (*memory)->data();
+    sum.collective.verify = draw_ < 6;
+    sum.collective.ready = gpu_.record(gpu_.current_stream());
+    sum.start(*group);
+    if (is_culprit_) {
+      sleep(kWhile);
+      group->abort(Status(Code::kUserFailure, kWords));
+    }
+    const Status status = end_of(*group, sum);
+    *memory = {};
+    expect_soon(sum.took(), status);
+    const Code code = is_culprit_ ? Code::kUserFailure : Code::kAborted;
+    const std::optional<int> suspect = is_culprit_ ? kNone : culprit_;
+    expect_told(status, {code, culprit_, suspect, kWords, is_culprit_});
+    const Failure failure = status.ok() ? Failure() : status.failure();
+    const std::string words = fmt::format(
+        "ncclCommAbort did not return within {} ms: memory of what was in flight must "
+        "not be used again",
+        options_.end_timeout / milliseconds(1));
+    expect(attaches(failure, words) == is_culprit_, "does not say, or says, that its abort goes on",
+           status);
+    end_failed(std::move(group));
+  }
+
+  // What does not end in time is aborted.
+  void leaving_takes_long() {
+    options_.end_timeout = kTimeout;
+    auto group = connected();
+    if (group == nullptr) return;
+    sum_well(*group);
+    meet("summed");
+    if (!is_culprit_) return end_idle(std::move(group));
+    here().takes_nothing = true;
+    const Duration begun = platform::now();
+    group.reset();
+    expect_timeout(platform::now() - begun, Status());
+    expect(here().destroyed == 0 && here().aborted == 1,
+           fmt::format("ends a communicator that cannot be finalized with {} of ncclCommDestroy "
+                       "and {} of ncclCommAbort",
+                       here().destroyed, here().aborted));
+  }
+
+  const GroupOfCheck of_;
+  Device& gpu_;
+  const NcclApi api_;
+  const std::shared_ptr<ReportStore> store_;
+  properties::Random chance_;
+  NcclOptions at_first_;
+  // Of the scenario.
+  std::string name_;
+  NcclOptions options_;
+  std::uint32_t draw_ = 0;
+  int culprit_ = 0;
+  bool is_culprit_ = false;
+  std::string wrong_;
+};
+
+}  // namespace
+
+std::uint32_t scenario_of(std::uint32_t key) {
+  return properties::Random(key, 0, "scenario").below(kGroupScenarios);
+}
+
+std::string wrongly_told(const NcclApi& api, Device& gpu, std::shared_ptr<Store> store,
+                         const GroupOfCheck& of) {
+  return GroupCheck(api, gpu, std::move(store), of).run();
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
