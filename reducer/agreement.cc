@@ -89,9 +89,8 @@ std::string difference(const std::string& base, const std::string& other, int ot
 Failure about(int rank, int self, std::string detail) {
   Failure failure;
   failure.code = Code::kDisagreement;
-  failure.rank = rank;
+  failure.rank = failure.suspect = rank;
   failure.reported_by = self;
-  if (rank != self) failure.suspect = rank;
   failure.definite = true;
   failure.collective = "all_gather";
   failure.detail = std::move(detail);
@@ -180,9 +179,7 @@ Status agree(ProcessGroup& group, const std::vector<std::string>& lines, Status 
   std::string second = group.rank() == other ? std::move(text) : std::string();
   LOCKSTEP_RETURN_IF_ERROR(broadcast(group, 0, first, headers[0].bytes));
   LOCKSTEP_RETURN_IF_ERROR(broadcast(group, other, second, odd->bytes));
-  Failure failure = about(other, group.rank(), difference(first, second, other));
-  failure.suspect = other;
-  return failure;
+  return about(other, group.rank(), difference(first, second, other));
 }
 
 Status agree_to_go_on(ProcessGroup& group, Status own) {
