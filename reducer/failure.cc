@@ -72,6 +72,7 @@ void Reducer::put_first_cause_first(Failure& failure) {
       first->code == failure.code && first->rank == failure.rank && first->detail == failure.detail;
   if (is_same) return;
   annotate(position(), *first, kNone);
+  keep_to_group(position(), *first);
   first->later.push_back("rank " + std::to_string(collectives_.rank()) +
                          " saw: " + failure.to_string());
   failure = *std::move(first);
@@ -95,7 +96,6 @@ void Reducer::end_group(Failure failure, const TrainingPosition& at) {
   FailureBoard board(collectives_.store(), rank, collectives_.size());
   complete(at, failure);
   attempt([&] { put_first_cause_first(failure); });
-  keep_to_group(position(), failure);
   Status own = failures_.reserved(failure.code, "");
   own.failure() = std::move(failure);
   attempt([&] {

@@ -17,7 +17,9 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
 #include "properties/lane/board_check.h"
+#include "properties/lane/frame_check.h"
 #include "properties/lane/header_check.h"
+#include "properties/lane/host_side_check.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
 #include "properties/lane/refusal_check.h"
@@ -225,6 +227,7 @@ class SimEnvironment final : public RankEnvironment {
     const std::uint32_t group = reference::group_of(program, rank_);
     const std::vector<std::uint32_t> members = members_of(program, roster, rank_);
     Memberships memberships;
+    if (gpu_ && !nccl_) staged_uses_.emplace(*gpu_);
     const auto check = report_check_ =
         std::make_shared<ReportCheck>(keeps_records(), gpu_ != nullptr);
     for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r) {
@@ -260,6 +263,7 @@ class SimEnvironment final : public RankEnvironment {
     if (asks_about_rows() && wrong_answer_.empty()) wrong_answer_ = wrongly_added(program.key);
     if (asks_about_headers() && wrong_answer_.empty())
       wrong_answer_ = wrongly_described(program.key);
+    if (asks_about_frames() && wrong_answer_.empty()) wrong_answer_ = wrongly_received(program.key);
     return memberships;
   }
 
@@ -271,6 +275,7 @@ class SimEnvironment final : public RankEnvironment {
   }
 
   void begin_step(std::uint32_t step) override {
+    judge_pinned_memory();
     const bool is_step = step < case_.program.steps.size();
     if (report_check_ && is_step) report_check_->begin_step();
     if (report_check_ && !is_step) report_check_->end_step();
@@ -373,6 +378,15 @@ class SimEnvironment final : public RankEnvironment {
   // The first rank of another program in 16 is asked how it tells collectives apart (F6).
   bool asks_about_headers() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 3; }
 
+  // The first rank of another program in 16 is asked which frames it takes (F3).
+  bool asks_about_frames() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 4; }
+
+  void judge_pinned_memory() {
+    if (!staged_uses_ || !is_undisturbed()) return;
+    staged_uses_->begin_step();
+    if (wrong_answer_.empty()) wrong_answer_ = staged_uses_->flaw();
+  }
+
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
   bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
 
@@ -392,6 +406,7 @@ class SimEnvironment final : public RankEnvironment {
     std::shared_ptr<ProcessGroup> host = simulated::SimProcessGroup::join(
         world_.network, number * kGenerations + generation, members, rank_, world_.group);
     if (!gpu_) return host;
+    host = std::make_shared<HostSideCheck>(std::move(host), *staged_uses_, wrong_answer_);
     auto staged = StagedGroup::create(std::move(host), *gpu_);
     if (!staged) return failed(staged.error());
     return std::shared_ptr<ProcessGroup>(std::move(*staged));
@@ -432,6 +447,7 @@ class SimEnvironment final : public RankEnvironment {
   std::optional<NcclGroups> nccl_;
   RosterCheck rosters_;
   std::string wrong_answer_;
+  std::optional<StagedUses> staged_uses_;      // where collectives go through host memory
   std::shared_ptr<ReportCheck> report_check_;  // of the present group
 };
 
