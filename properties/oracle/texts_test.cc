@@ -58,7 +58,7 @@ TEST_F(TextsTest, NoErrorNamesARankOrANumberThatCannotBe) {
     wrong.*field = -7;
     EXPECT_NE(said_of(wrong).find("has numbers that no error can have"), std::string::npos);
   }
-  error_.rank = error_.suspect = 1;
+  error_.rank = error_.suspect = 100;
   EXPECT_TRUE(is_wrong("has numbers that no error can have"));
 }
 
