@@ -81,12 +81,12 @@ TEST_F(TrainingPositionTest, AFailureOfTheGroupGetsPassBucketAndParameters) {
 TEST_F(TrainingPositionTest, ACollectiveOfTheGroupWithoutABucketIsNoneOfTheBucketThatWaits) {
   Failure of_map = failure_of(Code::kPeerLost, "closed");
   of_map.collective = "all_reduce";
-  of_map.sequence = 2;
+  of_map.reducer_id = at(5).reducer_id;
   annotate(at(5), of_map, 1);
   EXPECT_EQ(of_map.bucket, kNone);
   EXPECT_TRUE(of_map.parameters.empty());
   Failure refused = failure_of(Code::kInvalidArgument, "no data");
-  refused.collective = "all_reduce";  // it has no number, as nothing was started
+  refused.collective = "all_reduce";  // it has no reducer, as nothing was started
   annotate(at(5), refused, 1);
   EXPECT_EQ(refused.bucket, 1);
 }

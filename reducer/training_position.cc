@@ -54,8 +54,8 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
   // forward, or the beginning of a backward, starts comes before its pass has a number.
   if (failure.pass == kNone || is_of_other(position, failure))
     failure.pass = position.pass != kNone ? position.pass : position.next_pass;
-  // A collective of the group that has a number and no bucket is none of a bucket.
-  const bool is_of_bucket = failure.sequence == kNone || failure.code == Code::kAborted;
+  // A collective of which the group says the reducer, and no bucket, is none of a bucket.
+  const bool is_of_bucket = failure.reducer_id == kNone || failure.code == Code::kAborted;
   if (failure.bucket == kNone && is_of_bucket) failure.bucket = bucket;
   name_parameters(position, failure);
 }
