@@ -60,6 +60,11 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
   name_parameters(position, failure);
 }
 
+void annotate_collective(const TrainingPosition& position, Failure& failure, Op op, int bucket) {
+  const bool is_it = failure.collective.empty() || failure.collective == name_of(op);
+  annotate(position, failure, is_it ? bucket : kNone);
+}
+
 void keep_to_group(const TrainingPosition& position, Failure& failure) {
   const int size = position.size;
   const auto is_strange = [size](int rank) { return rank < kNone || rank >= size; };

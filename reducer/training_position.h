@@ -37,6 +37,9 @@ void name_parameters(const TrainingPosition& position, Failure& failure);
 // may be kNone. A group that has failed names the collective that failed first: where that is one
 // without a bucket, such as the sum of a usage map, `bucket` is not what failed.
 void annotate(const TrainingPosition& position, Failure& failure, int bucket);
+// The same where the operation is known. A group that has failed may name another one: an agreement
+// with which a peer is late has no reducer yet.
+void annotate_collective(const TrainingPosition& position, Failure& failure, Op op, int bucket);
 // A user's argument to abort(), or the failure of another group with other ranks that ended a
 // backward (F7), may name a rank that this group does not have. It is replaced by this rank.
 void keep_to_group(const TrainingPosition& position, Failure& failure);
