@@ -89,9 +89,8 @@ std::string difference(const std::string& base, const std::string& other, int ot
 Failure about(int rank, int self, std::string detail) {
   Failure failure;
   failure.code = Code::kDisagreement;
-  failure.rank = rank;
+  failure.rank = failure.suspect = rank;
   failure.reported_by = self;
-  if (rank != self) failure.suspect = rank;
   failure.definite = true;
   failure.collective = "all_gather";
   failure.detail = std::move(detail);
@@ -148,7 +147,6 @@ Status refused(ProcessGroup& group, int rank, const Header& header, const Status
   Failure failure = decode_failure(reason, group.size());
   failure.rank = failure.suspect = rank;
   failure.reported_by = group.rank();
-  failure.definite = true;
   failure.detail = "rank " + std::to_string(rank) + " refused: " + failure.detail;
   return failure;
 }
@@ -180,9 +178,7 @@ Status agree(ProcessGroup& group, const std::vector<std::string>& lines, Status 
   std::string second = group.rank() == other ? std::move(text) : std::string();
   LOCKSTEP_RETURN_IF_ERROR(broadcast(group, 0, first, headers[0].bytes));
   LOCKSTEP_RETURN_IF_ERROR(broadcast(group, other, second, odd->bytes));
-  Failure failure = about(other, group.rank(), difference(first, second, other));
-  failure.suspect = other;
-  return failure;
+  return about(other, group.rank(), difference(first, second, other));
 }
 
 Status agree_to_go_on(ProcessGroup& group, Status own) {
@@ -198,11 +194,7 @@ Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
   std::vector<std::byte> of_first;
   std::vector<std::byte> of_second;
   Work work;
-  // Peers for which a collective succeeds go on in the other group, and would wait for this rank.
-  if (Status status = all_gather(first, mine.data(), sizeof mine, of_first, work); !status.ok()) {
-    second.abort(status);
-    return status;
-  }
+  LOCKSTEP_RETURN_IF_ERROR(all_gather(first, mine.data(), sizeof mine, of_first, work));
   for (int r = 0; r < first.size(); ++r) {
     Number number{};
     std::memcpy(number.data(), of_first.data() + static_cast<std::size_t>(r) * sizeof number,
@@ -211,10 +203,7 @@ Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
       return Status(Code::kInternal, "the system gives rank " + std::to_string(r) +
                                          " no random numbers: ranks cannot be distinguished");
   }
-  if (Status status = all_gather(second, mine.data(), sizeof mine, of_second, work); !status.ok()) {
-    first.abort(status);
-    return status;
-  }
+  LOCKSTEP_RETURN_IF_ERROR(all_gather(second, mine.data(), sizeof mine, of_second, work));
   if (of_first == of_second) return {};
   return Status(Code::kInvalidArgument,
                 "the backward group is not one of the same ranks in the same order");

@@ -51,24 +51,6 @@ Status Reducer::give_up(Status status) {
 }
 
 Status Reducer::backward_failed(Status status) {
-  // If the group of another reducer ended the backward (F7), this reducer's group may have failed
-  // earlier without notice, because nobody had waited for it yet. Then that failure is the one to
-  // report to the peers.
-  const auto take_own = [&] {
-    std::size_t launched = 0;
-    {
-      platform::MutexLock lock(mutex_);
-      launched = shared_.core.next_bucket();
-    }
-    for (std::size_t b = 0; b < launched; ++b) {
-      if (buckets_[b].hooked || !buckets_[b].work.done()) continue;
-      Status own = buckets_[b].work.wait(platform::Deadline::in({}));
-      if (own.ok()) continue;
-      status = with_bucket(std::move(own), b);
-      return;
-    }
-  };
-  if (concerns_group(status.code()) && !status.failure().definite) attempt(take_own);
   return give_up(std::move(status));
 }
 
@@ -83,18 +65,14 @@ TrainingPosition Reducer::position() const {
 // ended this one: then the abort is the first cause. A report that was made before the abort stays.
 void Reducer::put_first_cause_first(Failure& failure) {
   std::optional<Failure> first = collectives_.take_report();
-  if (concerns_group(failure.code)) {
-    const bool is_own = first && first->definite && first->rank == collectives_.rank();
-    if (!first && !failure.definite)
-      first = collectives_.own_cause();
-    else if (!is_own)
-      first.reset();
-  }
+  if (!first && concerns_group(failure.code) && !failure.definite)
+    first = collectives_.own_cause();
   if (!first) return;
   const bool is_same =
       first->code == failure.code && first->rank == failure.rank && first->detail == failure.detail;
   if (is_same) return;
   annotate(position(), *first, kNone);
+  keep_to_group(position(), *first);
   first->later.push_back("rank " + std::to_string(collectives_.rank()) +
                          " saw: " + failure.to_string());
   failure = *std::move(first);
@@ -118,8 +96,6 @@ void Reducer::end_group(Failure failure, const TrainingPosition& at) {
   FailureBoard board(collectives_.store(), rank, collectives_.size());
   complete(at, failure);
   attempt([&] { put_first_cause_first(failure); });
-  failure.reported_by = rank;
-  keep_to_group(position(), failure);
   Status own = failures_.reserved(failure.code, "");
   own.failure() = std::move(failure);
   attempt([&] {

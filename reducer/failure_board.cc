@@ -252,7 +252,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   const auto read_reports = [&] {
     for (int r = 0; r < size_ && first_definite(reports) == nullptr; ++r) {
       const auto writer = static_cast<std::size_t>(r);
-      if (reports[writer] || unreadable[writer]) continue;
+      if (reports[writer]) continue;
       const Result<std::string> bytes = store_->get(key_of(r), deadline);
       if (!bytes) continue;
       reports[writer] = read(*bytes, r);

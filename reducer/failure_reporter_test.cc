@@ -68,7 +68,6 @@ TEST_F(TrainingPositionTest, AFailureOfTheGroupGetsPassBucketAndParameters) {
   Failure failure = failure_of(Code::kPeerLost, "closed");
   failure.suspect = 2;
   annotate(at(5), failure, 1);
-  EXPECT_EQ(failure.reported_by, 1);
   EXPECT_EQ(failure.rank, 2);
   EXPECT_EQ(failure.pass, 5);
   EXPECT_EQ(failure.bucket, 1);
@@ -76,6 +75,20 @@ TEST_F(TrainingPositionTest, AFailureOfTheGroupGetsPassBucketAndParameters) {
   Failure early = failure_of(Code::kPeerLost, "closed");
   annotate(at(kNone), early, kNone);
   EXPECT_EQ(early.pass, 6) << "no backward of the pass has begun: it is the next one";
+}
+
+// What waits for a bucket may learn that the sum of the usage map failed before (F2).
+TEST_F(TrainingPositionTest, ACollectiveOfTheGroupWithoutABucketIsNoneOfTheBucketThatWaits) {
+  Failure of_map = failure_of(Code::kPeerLost, "closed");
+  of_map.collective = "all_reduce";
+  of_map.reducer_id = at(5).reducer_id;
+  annotate(at(5), of_map, 1);
+  EXPECT_EQ(of_map.bucket, kNone);
+  EXPECT_TRUE(of_map.parameters.empty());
+  Failure refused = failure_of(Code::kInvalidArgument, "no data");
+  refused.collective = "all_reduce";  // it has no reducer, as nothing was started
+  annotate(at(5), refused, 1);
+  EXPECT_EQ(refused.bucket, 1);
 }
 
 TEST_F(TrainingPositionTest, TheBucketOfAnotherReducerIsNotNamed) {

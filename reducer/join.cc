@@ -43,7 +43,6 @@ Result<UnevenInputs::Event> Reducer::exchange_join_state(UnevenInputs::Event eve
 void Reducer::leave_join() {
   join_.end();
   state_.is_window_open = false;
-  join_.divide_by(collectives_.size());
 }
 
 Status Reducer::end_join() try {

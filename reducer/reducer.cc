@@ -176,7 +176,6 @@ Status Reducer::agree_with_peers(Status own) {
   if (is_apart)
     LOCKSTEP_RETURN_IF_ERROR(agree_on_ranks(collectives_.group(), collectives_.backward_group()));
   if (options_.pinned_layout) LOCKSTEP_RETURN_IF_ERROR(lay_out_pinned());
-  join_.divide_by(collectives_.size());
   return {};
 }
 
@@ -415,6 +414,7 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
 
 void Reducer::start_pass() {
   passes_.start();
+  if (!join_.is_joining()) join_.divide_by(collectives_.size());
   failures_.forget_progress();
   collectives_.begin_pass(join_.is_joining() ? 1 : 0);  // Counts the exchange of the join state.
   shared_.core.begin_pass();

@@ -141,6 +141,7 @@ TEST_F(ReducerTable, F2AFailureOfAUsageMapIsNotAboutTheBucketThatIsRefused) {
     if (is_of_usage_map) {
       failure.collective = "all_reduce";
       failure.sequence = 7;
+      failure.reducer_id = 0;
     }
     group_->refusal = failure;
     const Status status = step({{1, 2}});

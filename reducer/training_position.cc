@@ -33,7 +33,6 @@ void seen_by(int rank, Failure& failure) {
     failure.pass = failure.bucket = kNone;
     failure.parameters.clear();
   }
-  failure.reported_by = rank;
   if (failure.rank == kNone) failure.rank = failure.suspect;
 }
 
@@ -55,7 +54,9 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
   // forward, or the beginning of a backward, starts comes before its pass has a number.
   if (failure.pass == kNone || is_of_other(position, failure))
     failure.pass = position.pass != kNone ? position.pass : position.next_pass;
-  if (failure.bucket == kNone) failure.bucket = bucket;
+  // A collective of which the group says the reducer, and no bucket, is none of a bucket.
+  const bool is_of_bucket = failure.reducer_id == kNone || failure.code == Code::kAborted;
+  if (failure.bucket == kNone && is_of_bucket) failure.bucket = bucket;
   name_parameters(position, failure);
 }
 
@@ -75,6 +76,7 @@ void keep_to_group(const TrainingPosition& position, Failure& failure) {
 }
 
 void complete(const TrainingPosition& position, Failure& failure) {
+  keep_to_group(position, failure);
   failure.reported_by = position.rank;
   if (failure.pass == kNone)
     failure.pass = position.pass != kNone ? position.pass : position.next_pass;

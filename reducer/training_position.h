@@ -33,11 +33,12 @@ void seen_by(int rank, Failure& failure);
 // Names the parameters of the failure's bucket, if it names none and the bucket is one of this
 // reducer; another reducer on the group may have started the collective (F7).
 void name_parameters(const TrainingPosition& position, Failure& failure);
-// Adds what the reducer knows to a failure of the process group. `bucket` may be kNone.
+// Adds what the reducer knows to a failure of the process group in a collective of `bucket`, which
+// may be kNone. A group that has failed names the collective that failed first: where that is one
+// without a bucket, such as the sum of a usage map, `bucket` is not what failed.
 void annotate(const TrainingPosition& position, Failure& failure, int bucket);
-// The same for a collective of `bucket`. A group that has failed names the collective that failed
-// first: where that is another operation (the sum of a usage map, and not the rows of a sparse
-// bucket), `bucket` is not what failed.
+// The same where the operation is known. A group that has failed may name another one: an agreement
+// with which a peer is late has no reducer yet.
 void annotate_collective(const TrainingPosition& position, Failure& failure, Op op, int bucket);
 // A user's argument to abort(), or the failure of another group with other ranks that ended a
 // backward (F7), may name a rank that this group does not have. It is replaced by this rank.

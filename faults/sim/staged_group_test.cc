@@ -185,6 +185,22 @@ TEST(StagedGroup, F1AGpuThatStopsEndsTheGroupOnAllRanksInTime) {
   });
 }
 
+// Each collective that is queued behind the first one once waited for the GPU, too.
+TEST(StagedGroup, F1AGpuThatStopsCostsOneTimeoutHoweverMuchIsQueued) {
+  in_many_schedules(1, [](Job& job, std::uint32_t rank) {
+    GpuRank on(job, rank);
+    const Tensor tensor = on.made(3);
+    on.set(tensor, 1);
+    on.gpu.stop();
+    const platform::Duration begun = platform::now();
+    std::vector<Work> works(5);
+    for (Work& work : works) ASSERT_TRUE(on.group->start(on.on_gpu(tensor), work).ok());
+    for (Work& work : works)
+      EXPECT_EQ(work.wait(platform::Deadline::in(1h)).code(), Code::kTimeout);
+    EXPECT_LT(platform::now() - begun, job.options.timeout + 1s);
+  });
+}
+
 // The first wait of the receiving thread fails. The other collective may be on its way to the
 // group, in it, or done there; in no schedule does it succeed.
 TEST(StagedGroup, F5NoCollectiveSucceedsAfterOneThatFailedOnTheGpu) {

@@ -26,6 +26,29 @@ struct Group {
   std::vector<int> damaged;
 };
 
+// A store into which some ranks write their reports only after somebody has asked for them in vain.
+class LateStore final : public Store {
+ public:
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    return inner_.set(key, value);
+  }
+  Result<bool> contains(std::string_view key) override { return inner_.contains(key); }
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    Result<std::string> value = inner_.get(key, deadline);
+    const auto late = late_.find(std::string(key));
+    if (value || late == late_.end()) return value;
+    inner_.set(key, encode(late->second)).value();
+    return value;
+  }
+  void will_write(int rank, const Failure& report) {
+    late_["failure/" + std::to_string(rank)] = report;
+  }
+
+ private:
+  HashStore inner_;
+  std::map<std::string, Failure> late_;
+};
+
 int draw(properties::Random& chance, int limit) {
   return static_cast<int>(chance.below(static_cast<std::uint32_t>(limit)));
 }
@@ -306,12 +329,17 @@ std::string wrongly_settled(std::uint32_t key) {
     Group group = group_of(chance);
     properties::Random more(key, static_cast<std::uint64_t>(i), "board, more");
     for (auto& each : group.reports) complete_report(more, each.second);
-    const auto store = std::make_shared<HashStore>();
-    for (const int rank : group.damaged)
-      store->set("failure/" + std::to_string(rank), "nonsense").value();
-    for (const auto& [rank, report] : group.reports)
-      FailureBoard(store, rank, group.size).publish(report);
+    // One rank reports late. A cause that is certain ends the reading, so it is there at once.
+    const int late = draw(more, group.size);
     for (const auto& [rank, report] : group.reports) {
+      const auto store = std::make_shared<LateStore>();
+      for (const int each : group.damaged)
+        store->set("failure/" + std::to_string(each), "nonsense").value();
+      for (const auto& [each, its] : group.reports)
+        if (each == late && each != rank && !its.definite)
+          store->will_write(each, its);
+        else
+          FailureBoard(store, each, group.size).publish(its);
       const Failure raised =
           FailureBoard(store, rank, group.size).settle(report, platform::Duration(0));
       const std::string flaw = flaw_of(group, rank, raised);

@@ -1,14 +1,18 @@
 // ReportCheck: whether a rank tells its peers why it fails as soon as a collective of it has
-// failed, also while its backward goes on, and whether what it ends its group for agrees with that
-// (F2). The store of the group shows the first report, and a group around the rank's own the rest.
+// failed, also while its backward goes on, whether what it ends its group for agrees with that, and
+// whether both name a place where the rank has been (F2). The store of the group shows the first
+// report, and a group around the rank's own the rest.
 //
 // Threads: as ProcessGroup and Store say. A reducer ends its group when it has reported, and keeps
 // the Work of its last collectives until then.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,20 +35,30 @@ class ReportCheck {
   void end_step();
   // The rank writes a report of its failure. The first one stays.
   void reported(std::string_view text);
-  // The reducer has started a collective. Only those of steps count. The Works of earlier ones are
-  // forgotten where it lays its buckets out anew, which begins with a broadcast.
-  void started(const Collective& collective, Work& work);
+  // Somebody starts a collective in one of the rank's groups.
+  void starts(const Collective& collective);
+  // It has started. Only Works of steps count. Those of earlier ones are forgotten where the
+  // reducer lays its buckets out anew, which begins with a broadcast.
+  void started(const ProcessGroup& group, const Collective& collective, Work& work);
   // Returns a sentence about what is wrong when rank `own` ends its group for this cause; an empty
   // text if nothing is, outside of steps, and from the second call on.
   std::string flaw(const Status& cause, int own);
 
  private:
-  static std::string flaw_of_end(const Status& end, int own);
-
   struct Report {
     platform::Duration begun{};
     std::string text;
   };
+  struct Started {
+    const ProcessGroup* group = nullptr;
+    Work* work = nullptr;
+  };
+
+  static std::string flaw_of_end(const Status& end, int own);
+  std::string flaw_of_ends(const std::vector<Started>& works, int own,
+                           std::optional<platform::Duration>& failed_at) const;
+  std::string flaw_of_place(const Failure& failure) const;
+  bool names_what_was_started(const Failure& failure) const;
 
   const bool judges_times_;
   const bool judges_ends_;
@@ -52,7 +66,10 @@ class ReportCheck {
   // is held.
   std::mutex mutex_;
   std::optional<Report> first_;
-  std::vector<Work*> works_;
+  std::vector<Started> works_;  // in the order in which they were started
+  std::map<const ProcessGroup*, std::vector<Collective>> collectives_;  // by number in the group
+  std::set<std::int64_t> passes_;  // of what the rank has tried to start
+  std::set<int> buckets_;
   bool is_in_step_ = false;
 };
 
@@ -62,8 +79,9 @@ class ReportingGroup final : public ForwardingGroup {
                  std::string& wrong)
       : ForwardingGroup(std::move(inner)), check_(std::move(check)), wrong_(wrong) {}
   Status start(const Collective& collective, Work& work) override {
+    check_->starts(collective);
     Status status = ForwardingGroup::start(collective, work);
-    if (status.ok()) check_->started(collective, work);
+    if (status.ok()) check_->started(*this, collective, work);
     return status;
   }
   void abort(const Status& cause) override {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "reducer/comm/roster.h"
+#include "reducer/comm/store.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -56,6 +57,33 @@ std::string try_strangers(Store& store, const Roster& last, const Roster& next) 
   return {};
 }
 
+// A member waits no longer for one that does not come than its patience, or its deadline if that is
+// earlier.
+std::string wait_for_absent(const std::string& name) {
+  constexpr platform::Duration kShort = std::chrono::microseconds(50);
+  constexpr platform::Duration kLong = std::chrono::microseconds(500);
+  for (const bool is_patient : {false, true}) {
+    HashStore store;
+    Roster last;
+    last.generation = 0;
+    last.members = {name, "absent"};
+    last.stayed = last.size();
+    last.rank = 0;
+    RosterOptions options;
+    options.name = name;
+    options.fewest = 1;
+    options.most = last.size();
+    options.patience = is_patient ? kLong : kShort;
+    const platform::Duration begun = platform::now();
+    const Result<Roster> next =
+        agree_on_roster(store, last, options, platform::Deadline::in(is_patient ? kShort : kLong));
+    if (platform::now() - begun >= kLong) return "a rank waited too long for one that is absent";
+    if (!is_patient && (!next || next->members != std::vector<std::string>{name}))
+      return "a rank does not go on without one that is absent";
+  }
+  return {};
+}
+
 }  // namespace
 
 RosterCheck::RosterCheck(Store& store, std::uint32_t world, std::uint32_t rank)
@@ -81,6 +109,7 @@ void RosterCheck::check(std::uint32_t generation, const std::vector<std::uint32_
   if (flaw.empty() && platform::now() - begun >= kPatience)
     flaw = "a rank waited for others, although all of them were there";
   if (flaw.empty() && rank_ == members.front()) flaw = try_strangers(store_, last, *next);
+  if (flaw.empty() && rank_ == members.back()) flaw = wait_for_absent(options.name);
   if (!flaw.empty() && wrong_.empty())
     wrong_ = "the roster of generation " + std::to_string(generation) + ": " + flaw;
   generation_ = generation;

@@ -17,8 +17,10 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
 #include "properties/lane/board_check.h"
+#include "properties/lane/frame_check.h"
 #include "properties/lane/group_check.h"
 #include "properties/lane/header_check.h"
+#include "properties/lane/host_side_check.h"
 #include "properties/lane/lane.h"
 #include "properties/lane/nccl_groups.h"
 #include "properties/lane/refusal_check.h"
@@ -239,6 +241,7 @@ class SimEnvironment final : public RankEnvironment {
     const std::uint32_t group = reference::group_of(program, rank_);
     const std::vector<std::uint32_t> members = members_of(program, roster, rank_);
     Memberships memberships;
+    if (gpu_ && !nccl_) staged_uses_.emplace(*gpu_);
     const auto check = report_check_ =
         std::make_shared<ReportCheck>(keeps_records(), gpu_ != nullptr);
     for (std::uint32_t r = 0; r < reference::reducer_count(program); ++r) {
@@ -276,6 +279,7 @@ class SimEnvironment final : public RankEnvironment {
       wrong_answer_ = wrongly_described(program.key);
     if (asks_about_headers() && wrong_answer_.empty())
       wrong_answer_ = wrongly_compared(program.key);
+    if (asks_about_frames() && wrong_answer_.empty()) wrong_answer_ = wrongly_received(program.key);
     return memberships;
   }
 
@@ -287,6 +291,7 @@ class SimEnvironment final : public RankEnvironment {
   }
 
   void begin_step(std::uint32_t step) override {
+    judge_pinned_memory();
     const bool is_step = step < case_.program.steps.size();
     if (report_check_ && is_step) report_check_->begin_step();
     if (report_check_ && !is_step) report_check_->end_step();
@@ -389,6 +394,15 @@ class SimEnvironment final : public RankEnvironment {
   // The first rank of another program in 16 is asked how it tells collectives apart (F6).
   bool asks_about_headers() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 3; }
 
+  // The first rank of another program in 16 is asked which frames it takes (F3).
+  bool asks_about_frames() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 4; }
+
+  void judge_pinned_memory() {
+    if (!staged_uses_ || !is_undisturbed()) return;
+    staged_uses_->begin_step();
+    if (wrong_answer_.empty()) wrong_answer_ = staged_uses_->flaw();
+  }
+
   // One program in four agrees on its rosters through a store, as real ranks do (F9).
   bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
 
@@ -408,6 +422,7 @@ class SimEnvironment final : public RankEnvironment {
     std::shared_ptr<ProcessGroup> host = simulated::SimProcessGroup::join(
         world_.network, number * kGenerations + generation, members, rank_, world_.group);
     if (!gpu_) return host;
+    host = std::make_shared<HostSideCheck>(std::move(host), *staged_uses_, wrong_answer_);
     auto staged = StagedGroup::create(std::move(host), *gpu_);
     if (!staged) return failed(staged.error());
     return std::shared_ptr<ProcessGroup>(std::move(*staged));
@@ -448,6 +463,7 @@ class SimEnvironment final : public RankEnvironment {
   std::optional<NcclGroups> nccl_;
   RosterCheck rosters_;
   std::string wrong_answer_;
+  std::optional<StagedUses> staged_uses_;      // where collectives go through host memory
   std::shared_ptr<ReportCheck> report_check_;  // of the present group
 };
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "properties/case/calls.h"
+#include "properties/observe/early_wait.h"
 #include "properties/observe/gradient_bits.h"
 #include "properties/observe/graph_builder.h"
 #include "properties/observe/module_state.h"
@@ -271,7 +272,7 @@ class Training {
   }
 
   // Gathers a few bytes of each rank.
-  static Status gather_bytes(ProcessGroup& group, std::int64_t& sequence) {
+  Status gather_bytes(ProcessGroup& group, std::int64_t& sequence) {
     constexpr std::size_t kBytes = 5;
     std::array<std::byte, kBytes> mine{};
     std::vector<std::byte> all(kBytes * static_cast<std::size_t>(group.size()));
@@ -282,9 +283,10 @@ class Training {
     collective.data = mine.data();
     collective.gathered = all.data();
     Work work;
-    Status status = lockstep::run(group, collective, work);
+    LOCKSTEP_RETURN_IF_ERROR(group.start(collective, work));
     sequence = work.sequence();
-    return status;
+    note_wrong(flaw_of_early_wait(work));
+    return wait_behind(work, {&group});
   }
 
   void train_all(std::uint32_t step) {

@@ -16,6 +16,15 @@ void sleep_for(platform::Duration span) {
   never.wait(mutex, platform::Deadline::in(span), [] { return false; });
 }
 
+// The cause is an error of another library of the user, whose ranks, passes and buckets have other
+// numbers. The rank whose user aborts is the cause all the same (F5), and no error names a rank
+// that its group lacks (F2).
+void add_what_others_say(Failure& failure) {
+  constexpr int kOther = 100;
+  failure.rank = failure.suspect = kOther;
+  failure.pass = failure.bucket = -kOther;
+}
+
 // Peers of one group may follow before the next one is aborted, if that is some time later.
 void abort_all(const std::vector<std::shared_ptr<ProcessGroup>>& groups, const Status& cause,
                platform::Duration between = {}) {
@@ -79,7 +88,7 @@ Status UserAbort::destroy_reducers(TrainingSubject& subject, std::string& wrong)
 void UserAbort::visit(TrainingSubject* subject) {
   const std::optional<faults::Fault> fault = environment_.visit_user_place();
   if (!fault) return;
-  const Status cause(properties::user_abort_error(*fault), properties::kAbortText);
+  Status cause(properties::user_abort_error(*fault), properties::kAbortText);
   const faults::AbortCall call = faults::abort_call(*fault);
   const bool is_of_reducers = call == faults::AbortCall::kReducers && subject != nullptr;
   std::vector<std::shared_ptr<ProcessGroup>> groups;
@@ -98,6 +107,7 @@ void UserAbort::visit(TrainingSubject* subject) {
     if (call == faults::AbortCall::kGroupsByThread) has_thread = std::exchange(has_thread_, true);
     has_aborted_reducers_ = has_aborted_reducers_ || is_of_reducers;
   }
+  if (is_of_reducers && fault->site % 2 == 1) add_what_others_say(cause.failure());
   if (is_of_reducers) return subject->abort(cause);
   if (call != faults::AbortCall::kGroupsByThread || has_thread) return abort_all(groups, cause);
   // The simulator keeps what its threads ran until the next case, so the groups are let go of here.

@@ -79,6 +79,8 @@ class RefusalOracle {
     const bool is_right = odd_one_ == 0 ? failure.rank > 0 : failure.rank == odd_one_;
     if (!is_right || failure.suspect != failure.rank)
       return wrong(fmt::format("the error must name rank {}: {}", odd_one_, failure.to_string()));
+    if (failure.collective != "all_gather")
+      return wrong("the error must name the collective that showed it: " + failure.to_string());
     const std::string first = what_has(0, failure.detail);
     const std::string other = what_has(failure.rank, failure.detail);
     if (first.empty() || other.empty())

@@ -114,6 +114,12 @@ TEST_F(RefusalOracle, WantsTheRankThatDiffers) {
   expect_wrong("the error must name rank 2");
 }
 
+TEST_F(RefusalOracle, WantsTheCollectiveThatShowedADifference) {
+  observe(MisfitKind::kViews, 2);
+  failure(1).collective.clear();
+  expect_wrong("the error must name the collective that showed it");
+}
+
 TEST_F(RefusalOracle, WantsBothSidesOfADifference) {
   observe(MisfitKind::kLimits, 2);
   failure(0).detail = "ranks differ";

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "properties/case/abort_text.h"
 #include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
@@ -40,6 +41,8 @@ class TextOracle {
   std::string judge(std::size_t rank, const ObservedStep& step) const {
     const Failure& failure = step.status.failure();
     if (failure.detail.empty()) return "says nothing";
+    if (!is_possible(failure, static_cast<int>(observation_.ranks.size())))
+      return "has numbers that no error can have";
     if (failure.detail[0] == ';' || failure.detail[0] == ',') return "begins inside of a sentence";
     if (std::any_of(failure.later.begin(), failure.later.end(),
                     [](const std::string& line) { return line.empty(); }))
@@ -66,6 +69,8 @@ class TextOracle {
         return judge_change(failure);
       case Code::kTimeout:
         return judge_timeout(failure);
+      case Code::kAborted:
+        return flaw_of_abort(failure);
       default:
         return "";
     }

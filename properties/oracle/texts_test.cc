@@ -1,6 +1,7 @@
 // The oracle on texts: what it says of errors that a person would be misled by, and of good ones.
 #include <gtest/gtest.h>
 
+#include "properties/case/abort_text.h"
 #include "properties/oracle/oracles.h"
 #include "properties/oracle/test_observed.h"
 
@@ -48,6 +49,38 @@ TEST_F(TextsTest, ATimeoutIsNotCertain) {
   EXPECT_EQ(said_of(error_), "");
   error_.definite = true;
   EXPECT_TRUE(is_wrong("is certain of what silence says"));
+}
+
+TEST_F(TextsTest, NoErrorNamesARankOrANumberThatCannotBe) {
+  error_.code = Code::kTransport;
+  for (int Failure::*field : {&Failure::rank, &Failure::suspect, &Failure::bucket}) {
+    Failure wrong = error_;
+    wrong.*field = -7;
+    EXPECT_NE(said_of(wrong).find("has numbers that no error can have"), std::string::npos);
+  }
+  error_.rank = error_.suspect = 100;
+  EXPECT_TRUE(is_wrong("has numbers that no error can have"));
+}
+
+TEST_F(TextsTest, WhoAbortedIsTheRankAndTheSuspectOfTheText) {
+  Failure failure;
+  failure.code = Code::kAborted;
+  failure.rank = 1;
+  failure.suspect = 2;
+  failure.detail =
+      "rank 1 aborted the group: peer lost, rank 2, suspected peer 2: rank 2 is gone, suspected "
+      "peer 7";
+  EXPECT_EQ(flaw_of_abort(failure), "");
+  failure.suspect = 1;
+  EXPECT_NE(flaw_of_abort(failure).find("another suspect than its text, which is rank 2"),
+            std::string::npos);
+  failure.detail = "rank 1 aborted the group: user failure, rank 1: a node threw";
+  EXPECT_EQ(flaw_of_abort(failure), "");
+  failure.rank = 0;
+  EXPECT_NE(flaw_of_abort(failure).find("another rank than its text, which is rank 1"),
+            std::string::npos);
+  failure.detail = "the user has given up";
+  EXPECT_EQ(flaw_of_abort(failure), "");
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ std::int32_t HostedCalls::start(const lockstep_collective& collective, std::uint
 
 void HostedCalls::record(const Collective& collective, Slot& slot) {
   const std::int64_t sequence = slot.work.sequence();
-  const platform::Duration launched = slot.work.started_at();
+  const platform::Duration launched = platform::now();
   platform::MutexLock lock(mutex_);
   if (pass_ == kNone) return;  // construction, reset, or between passes
   ++launched_;

@@ -50,7 +50,8 @@ std::string flaw_of_join(DataParallel& parallel, std::uint64_t key) {
   const std::vector<std::size_t> counts = {ranks, count_on(throws, throws_differ, ranks),
                                            count_on(by_active, !throws_differ, ranks)};
   if (numbers_in(ended.failure().detail) != counts) return is("are told other numbers of ranks");
-  if (ended.failure().collective != "all_reduce") return is("are not told in which collective");
+  const bool is_named = ended.failure().collective == "all_reduce" && ended.failure().sequence >= 0;
+  if (!is_named) return is("are not told in which collective");
   if (parallel.poisoned().code() != Code::kMismatch) return is("go on");
   return {};
 }

@@ -102,7 +102,11 @@ class ProductionSubject final : public TrainingSubject {
     return each([](User& user) { return user.parallel->check_complete(); });
   }
   void abort(const Status& cause) override {
-    for (User& user : users_) user.parallel->abort(cause);
+    for (User& user : users_) {
+      if (cause.code() == Code::kUnevenInputs && wrong_end_.empty())
+        wrong_end_ = flaw_of_ended_join(*user.parallel);
+      user.parallel->abort(cause);
+    }
   }
   bool destroy_reducers() override {
     const bool is_amid = std::any_of(users_.begin(), users_.end(), [](const User& user) {
@@ -196,6 +200,7 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::string wrong_refusal() override {
+    if (!wrong_end_.empty()) return wrong_end_;
     for (const User& user : users_)
       if (std::string flaw = flaw_of_refusals(*user.parallel, manual_sync_); !flaw.empty())
         return flaw;
@@ -583,6 +588,7 @@ class ProductionSubject final : public TrainingSubject {
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;
+  std::string wrong_end_;    // of a join that an error has ended
   bool compresses_ = false;  // the hook is PowerSGD, whose collectives do not send buckets
   bool meets_in_forwards_ = false;
 };

@@ -57,5 +57,13 @@ std::string flaw_of_refusals(DataParallel& parallel, bool manual_sync) {
   return {};
 }
 
+std::string flaw_of_ended_join(DataParallel& parallel) {
+  if (!parallel.poisoned().ok()) return {};
+  const Status status = parallel.end_join();
+  return status.code() == Code::kInvalidArgument
+             ? ""
+             : "a join that an error has ended can be ended once more: " + status.to_string();
+}
+
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

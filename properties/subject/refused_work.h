@@ -16,5 +16,9 @@ inline namespace LOCKSTEP_NS {
 // forward without gradients is no work of the reducer's, and has to run.
 std::string flaw_of_refusals(DataParallel& parallel, bool manual_sync);
 
+// Returns what is wrong where ranks with uneven inputs have raised an error, which ends their join
+// (S2), or an empty text. A reducer that refuses work is asked nothing.
+std::string flaw_of_ended_join(DataParallel& parallel);
+
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

@@ -45,8 +45,6 @@ void Work::begin(std::int64_t sequence) {
   LOCKSTEP_CHECK(!in_flight_);
   in_flight_ = true;
   sequence_ = sequence;
-  started_at_ = platform::now();
-  status_ = Status();
 }
 
 void Work::complete(Status status) {
@@ -63,11 +61,6 @@ void Work::complete(Status status) {
 std::int64_t Work::sequence() const {
   platform::MutexLock lock(mutex_);
   return sequence_;
-}
-
-platform::Duration Work::started_at() const {
-  platform::MutexLock lock(mutex_);
-  return started_at_;
 }
 
 platform::Duration Work::completed_at() const {

@@ -94,16 +94,14 @@ class Work {
   // once. No lock of the group is held then, as an observer may wait for a store.
   void begin(std::int64_t sequence);
   void complete(Status status);
-  std::int64_t sequence() const;            // kNone before the first begin().
-  platform::Duration started_at() const;    // On the scale of platform::now().
-  platform::Duration completed_at() const;  // Meaningful once done().
+  std::int64_t sequence() const;  // kNone before the first begin().
+  platform::Duration completed_at() const;  // Meaningful once done(); as platform::now().
 
  private:
   mutable platform::Mutex mutex_;
   platform::CondVar completed_;
   bool in_flight_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::int64_t sequence_ LOCKSTEP_GUARDED_BY(mutex_) = kNone;
-  platform::Duration started_at_ LOCKSTEP_GUARDED_BY(mutex_){};
   platform::Duration completed_at_ LOCKSTEP_GUARDED_BY(mutex_){};
   Status status_ LOCKSTEP_GUARDED_BY(mutex_);
   platform::Atomic<WorkObserver*> observer_ =

@@ -109,14 +109,6 @@ void StagedGroup::abort(const Status& given) {
   group_->abort(cause);
 }
 
-// Whatever ends this group ends the one that it stands on, and that one may have failed before.
-Status StagedGroup::health() const {
-  Status status = group_->health();
-  if (!status.ok()) return status;
-  platform::MutexLock lock(mutex_);
-  return cause_;
-}
-
 // Returns the next entry of a queue, or null when the queue is empty and closed.
 std::unique_ptr<StagedGroup::Entry> StagedGroup::next(Entries StagedGroup::*queue,
                                                       bool StagedGroup::*is_closed) {
@@ -151,12 +143,17 @@ Status StagedGroup::cause() {
   return cause_;
 }
 
+bool StagedGroup::is_stuck() {
+  platform::MutexLock lock(mutex_);
+  return !stuck_.empty();
+}
+
 Status StagedGroup::begin(Entry& entry) {
+  // An entry that waits behind others has no deadline.
+  entry.deadline = platform::Deadline::in(timeout());
   LOCKSTEP_RETURN_IF_ERROR(cause());
   Collective sent = entry.collective;
   if (entry.is_staged) {
-    // An entry that waits behind others has no deadline.
-    entry.deadline = platform::Deadline::in(timeout());
     LOCKSTEP_RETURN_IF_ERROR(own(device_.synchronize(entry.downloaded, entry.deadline)));
     sent.data = entry.data.to_write(0, entry.data.bytes());
     sent.gathered = entry.gathered.to_write(0, entry.gathered.bytes());
@@ -186,7 +183,9 @@ void StagedGroup::receive() {
 Status StagedGroup::finish(Entry& entry) {
   const Collective& collective = entry.collective;
   // The group ends every collective that it started.
-  LOCKSTEP_RETURN_IF_ERROR(entry.sent.wait(platform::Deadline::never()));
+  Status sent = entry.sent.wait(platform::Deadline::never());
+  entry.deadline = platform::Deadline::in(timeout());
+  LOCKSTEP_RETURN_IF_ERROR(std::move(sent));
   // The group may have completed this collective although an earlier one then failed on the device.
   LOCKSTEP_RETURN_IF_ERROR(cause());
   if (!entry.is_staged) return {};
@@ -202,7 +201,8 @@ Status StagedGroup::finish(Entry& entry) {
 
 void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
   bool is_idle = true;
-  entry->deadline = platform::Deadline::in(timeout());
+  // A device that has not answered in time is not waited for again, however much is queued.
+  if (is_stuck()) entry->deadline = platform::Deadline::in({});
   if (entry->is_staged) {  // Whatever the result is, the device first ends its use of all memory.
     Event last;
     {

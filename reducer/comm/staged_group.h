@@ -43,7 +43,8 @@ class StagedGroup final : public ProcessGroup {
   }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
-  Status health() const override;
+  // Whatever ends this group ends the one that it stands on, and that one may have failed before.
+  Status health() const override { return group_->health(); }
   platform::Duration timeout() const override { return group_->timeout(); }
   std::uint64_t progress() const override { return group_->progress(); }
 
@@ -67,6 +68,7 @@ class StagedGroup final : public ProcessGroup {
   Status begin(Entry& entry);
   Status own(Status status) const;
   Status cause();
+  bool is_stuck();
   Status finish(Entry& entry);
   void end(std::unique_ptr<Entry> entry, Status status);
   std::unique_ptr<Entry> next(Entries StagedGroup::*queue, bool StagedGroup::*is_closed);
@@ -77,7 +79,7 @@ class StagedGroup final : public ProcessGroup {
 
   // Lock order: starting_ is outermost; the locks of the group are never taken inside of either.
   platform::Mutex starting_{"staged.starting"};  // Serializes the submission of downloads.
-  mutable platform::Mutex mutex_{"staged"};
+  platform::Mutex mutex_{"staged"};
   platform::CondVar changed_{"staged"};
   Entries to_send_ LOCKSTEP_GUARDED_BY(mutex_);
   Entries to_receive_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -89,6 +89,12 @@ void SimDevice::give_back(const Stream& stream) LOCKSTEP_NO_THREAD_SAFETY_ANALYS
   spare_.push_back(stream.handle);
 }
 
+std::uint64_t SimDevice::pinned_allocation(const std::byte* data)
+    LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
+  const Block* const block = memory_.find(data);
+  return block == nullptr || !block->is_pinned ? 0 : block->number;
+}
+
 std::size_t SimDevice::streams_in_use() const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
   return lines_.size() - kFirstStream - 1 - spare_.size();
 }

@@ -101,6 +101,8 @@ class SimDevice final : public Device {
   void give_back(const Stream& stream) override;
   // How many streams of new_stream() have not been given back. No scheduling point, either.
   std::size_t streams_in_use() const;
+  // The number of the allocation in which this pinned memory was taken, or 0.
+  std::uint64_t pinned_allocation(const std::byte* data);
   void* native(const Stream& stream) override;
   static Stream stream_of(void* native);  // the inverse of native()
   Event record(const Stream& stream) override;

@@ -467,6 +467,22 @@ TEST(SimDevice, PinnedMemoryThatReplacesNoSmallerOneIsFound) {
   EXPECT_THAT(program({400, 8}, false), HasSubstr("8 bytes of pinned memory in the place of 400"));
 }
 
+TEST(SimDevice, AllocationsOfPinnedMemoryAreNumbered) {
+  const std::string needless = found([](Bench& on) {
+    const Tensor a = on.made("a", 2);
+    EXPECT_EQ(on.device.pinned_allocation(a.data()), 0u);
+    PinnedMemory first = *on.device.allocate_pinned(8);
+    const PinnedMemory second = *on.device.allocate_pinned(8);
+    const std::uint64_t number = on.device.pinned_allocation(first.data());
+    EXPECT_NE(number, 0u);
+    EXPECT_NE(number, on.device.pinned_allocation(second.data()));
+    first = PinnedMemory();
+    first = *on.device.allocate_pinned(8);
+    EXPECT_NE(on.device.pinned_allocation(first.data()), number);
+  });
+  EXPECT_THAT(needless, HasSubstr("8 bytes of pinned memory in the place of 8"));
+}
+
 // --- Failures.
 
 TEST(SimDevice, AnOperationThatFailsShowsAtEveryEventThatWasNotReached) {
