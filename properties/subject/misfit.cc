@@ -227,7 +227,7 @@ void add_tensor(MisfitKind kind, std::uint32_t variant, ConstructionInputs& inpu
   Replica& replica = inputs.options.replicas.emplace_back();
   replica.parameters.resize(inputs.parameters.size());
   replica.buffers.resize(inputs.options.buffers.size());
-  switch (variant % 6) {
+  switch (variant % 5) {
     case 0:
       replica.buffers.back() = make_buffer("its_copy", DType::kFloat64, 3);
       break;
