@@ -301,10 +301,10 @@ expect 0 "300 ok" "$program" fixed "$case_file" --cases 300 --seed 1 --out found
 expect 0 "excluded at 95 %" "$program" fixed "$case_file" --cases 300 --seed 1 --out found
 expect 65 "replay: $program replay" "$program" fixed "$case_file" --subject seeded:R01 --cases 300 --seed 1 --shrink-time 1 --out found
 expect 1 "moon.json" "$program" fixed moon.json
-# This case does not show the bug U10. Its neighbours do.
-near=$kept/seeded/n05.json
-expect 0 "ok" "$program" replay "$near" --subject seeded:U10
-expect 71 "planted bug U10: reached" "$program" fixed "$near" --subject seeded:U10 --cases 300 --seed 1 --shrink-time 0 --out found
+# This case does not show the bug U14. Its neighbours do.
+near=$kept/seeded/r02.json
+expect 0 "ok" "$program" replay "$near" --subject seeded:U14
+expect 65 "planted bug U14: reached" "$program" fixed "$near" --subject seeded:U14 --cases 300 --seed 1 --shrink-time 0 --out found
 expect 0 "0 failing" "$program" fixed "$near" --cases 300 --seed 1 --out found
 
 # With a full disk nothing is lost: the case is printed.

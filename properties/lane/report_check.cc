@@ -41,6 +41,11 @@ void ReportCheck::started(const ProcessGroup& group, const Collective& collectiv
   works_.push_back({&group, &work});
 }
 
+void ReportCheck::forget(const ProcessGroup& group) {
+  const std::lock_guard lock(mutex_);
+  collectives_.erase(&group);
+}
+
 // A group says of each collective that has failed which one that is, or which one failed before it,
 // and on which rank it says so.
 std::string ReportCheck::flaw_of_end(const Status& end, int own) {
@@ -87,8 +92,9 @@ bool ReportCheck::names_what_was_started(const Failure& failure) const {
     if (number >= each.second.size()) return true;
     const Collective& it = each.second[number];
     const bool is_in_no_pass = failure.pass == kNone || it.pass == kNone;
-    const bool is_there = is_of_peer || ((is_in_no_pass || failure.pass == it.pass) &&
-                                         (failure.bucket == kNone || failure.bucket == it.bucket));
+    const bool is_there = is_of_peer || is_in_no_pass ||
+                          (failure.pass == it.pass &&
+                           (failure.bucket == kNone || failure.bucket == it.bucket));
     return is_there && name_of(it.op) == failure.collective;
   });
 }

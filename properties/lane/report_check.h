@@ -40,6 +40,8 @@ class ReportCheck {
   // It has started. Only Works of steps count. Those of earlier ones are forgotten where the
   // reducer lays its buckets out anew, which begins with a broadcast.
   void started(const ProcessGroup& group, const Collective& collective, Work& work);
+  // The group exists no longer; another one may have its address.
+  void forget(const ProcessGroup& group);
   // Returns a sentence about what is wrong when rank `own` ends its group for this cause; an empty
   // text if nothing is, outside of steps, and from the second call on.
   std::string flaw(const Status& cause, int own);
@@ -78,6 +80,7 @@ class ReportingGroup final : public ForwardingGroup {
   ReportingGroup(std::shared_ptr<ProcessGroup> inner, std::shared_ptr<ReportCheck> check,
                  std::string& wrong)
       : ForwardingGroup(std::move(inner)), check_(std::move(check)), wrong_(wrong) {}
+  ~ReportingGroup() override { check_->forget(*this); }
   Status start(const Collective& collective, Work& work) override {
     check_->starts(collective);
     Status status = ForwardingGroup::start(collective, work);

@@ -70,7 +70,8 @@ class TextOracle {
       case Code::kTimeout:
         return judge_timeout(failure);
       case Code::kAborted:
-        return flaw_of_abort(failure);
+        // What is passed on by several ranks over sockets may have the words of each of them.
+        return failure.definite ? flaw_of_abort(failure) : "";
       default:
         return "";
     }

@@ -182,18 +182,18 @@ std::int32_t HostedCalls::start(const lockstep_collective& collective, std::uint
     ++slot->uses;
     ours.pass = pass_;
   }
+  const platform::Duration launched = platform::now();
   if (Status status = group().start(ours, slot->work); !status.ok()) {
     release(index);
     return tell(std::move(status), collective.bucket, error);
   }
-  record(ours, *slot);
+  record(ours, launched, *slot);
   ticket = std::uint64_t{slot->uses} << 32 | index;
   return LOCKSTEP_OK;
 }
 
-void HostedCalls::record(const Collective& collective, Slot& slot) {
+void HostedCalls::record(const Collective& collective, platform::Duration launched, Slot& slot) {
   const std::int64_t sequence = slot.work.sequence();
-  const platform::Duration launched = platform::now();
   platform::MutexLock lock(mutex_);
   if (pass_ == kNone) return;  // construction, reset, or between passes
   ++launched_;

@@ -67,7 +67,7 @@ class HostedCalls {
 
   Status check(const lockstep_collective& collective, Collective& out);
   Slot* slot_of(std::uint64_t ticket);
-  void record(const Collective& collective, Slot& slot);
+  void record(const Collective& collective, platform::Duration launched, Slot& slot);
   void release(std::uint32_t index);
   std::int32_t tell(Status status, std::int32_t bucket, lockstep_error* error);
 
