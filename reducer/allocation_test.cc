@@ -110,6 +110,11 @@ class Allocation : public ::testing::TestWithParam<Setting> {
     options.gradient_as_bucket_view = GetParam().views;
     options.schedule = GetParam().schedule;
     if (GetParam().hook) options.hook = GetParam().hook();
+    for (const char* name : {"b0", "b1"}) {  // Each synced forward broadcasts them.
+      Tensor value = *Tensor::empty(devices_[0], DType::kFloat32, Shape::row_major({kElements}));
+      devices_[0].fill_zero({}, value.data(), kElements * sizeof(float));
+      options.buffers.push_back(make_ref<Buffer>(name, std::move(value)));
+    }
     Membership membership{std::make_shared<MirrorPeerGroup>(), std::make_shared<HashStore>()};
     auto made = DataParallel::create(parameters_, engine_, options, std::move(membership));
     ASSERT_TRUE(made.has_value()) << made.error().to_string();

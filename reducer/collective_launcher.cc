@@ -20,7 +20,10 @@ void CollectiveLauncher::move_to(Membership membership) {
   has_ended_ = false;
 }
 
-void CollectiveLauncher::forget_passes() { trace_.clear(); }
+void CollectiveLauncher::forget_passes() {
+  launched_ = 0;
+  trace_.clear();
+}
 
 Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry::What what,
                                   std::uint64_t layout_hash, std::int64_t& sequence) {

@@ -50,10 +50,6 @@ Status Reducer::give_up(Status status) {
   return status;
 }
 
-Status Reducer::backward_failed(Status status) {
-  return give_up(std::move(status));
-}
-
 TrainingPosition Reducer::position() const {
   return {collectives_.rank(), collectives_.size(), collectives_.reducer_id(), passes_.number(),
           passes_.next(),      buckets_.layout(),   replicas_.infos()};

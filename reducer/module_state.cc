@@ -1,7 +1,6 @@
 #include "reducer/module_state.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "reducer/base/sizes.h"
 #include "reducer/bucket/layout.h"
@@ -139,10 +138,10 @@ Status ModuleState::check_buffers() const {
 Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) {
   LOCKSTEP_RETURN_IF_ERROR(check_parameters());
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
-  std::vector<Tensor> tensors;
-  for (const Ref<Parameter>& parameter : parameters_) tensors.push_back(parameter->value());
-  for (const Ref<Buffer>& buffer : buffers_) tensors.push_back(buffer->value());
-  Status status = broadcast(broadcaster, std::move(tensors), rank, root);
+  tensors_.clear();  // A call that ended by an exception may have left some.
+  for (const Ref<Parameter>& parameter : parameters_) tensors_.push_back(parameter->value());
+  for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
+  Status status = broadcast(broadcaster, rank, root);
   if (status.ok())
     // After a failure the staging buffer may be in use until the group is stopped.
     staging_ = Ref<Storage>();
@@ -151,29 +150,29 @@ Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) 
 
 Status ModuleState::broadcast_buffers(Broadcaster& broadcaster, int rank, int root) {
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
-  std::vector<Tensor> tensors;
-  for (const Ref<Buffer>& buffer : buffers_) tensors.push_back(buffer->value());
-  return broadcast(broadcaster, std::move(tensors), rank, root);
+  tensors_.clear();
+  for (const Ref<Buffer>& buffer : buffers_) tensors_.push_back(buffer->value());
+  return broadcast(broadcaster, rank, root);
 }
 
-Status ModuleState::broadcast(Broadcaster& broadcaster, std::vector<Tensor> tensors, int rank,
-                              int root) {
-  std::erase_if(tensors, [](const Tensor& tensor) { return tensor.elements() == 0; });
+Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
+  std::erase_if(tensors_, [](const Tensor& tensor) { return tensor.elements() == 0; });
   Status status;
-  for (std::size_t first = 0; first < tensors.size() && status.ok();) {
+  for (std::size_t first = 0; first < tensors_.size() && status.ok();) {
     std::size_t end = first;
     std::int64_t bytes = 0;
-    while (end < tensors.size() && &tensors[end].device() == &tensors[first].device() &&
+    while (end < tensors_.size() && &tensors_[end].device() == &tensors_[first].device() &&
            (end == first || static_cast<std::uint64_t>(bytes) < chunk_bytes_)) {
-      bytes = add_sizes(aligned(bytes), bytes_of(tensors[end]));
+      bytes = add_sizes(aligned(bytes), bytes_of(tensors_[end]));
       ++end;
     }
     // Tensors may share memory, so together they may have more bytes than any memory.
     status = bytes == kTooLarge ? out_of_memory()
-                                : send_chunk(broadcaster, {&tensors[first], end - first},
+                                : send_chunk(broadcaster, {&tensors_[first], end - first},
                                              static_cast<std::size_t>(bytes), rank == root, root);
     first = end;
   }
+  tensors_.clear();
   return status;
 }
 

@@ -95,7 +95,7 @@ class ModuleState {
  private:
   Status check_parameters() const;
   Status check_buffers() const;
-  Status broadcast(Broadcaster& broadcaster, std::vector<Tensor> tensors, int rank, int root);
+  Status broadcast(Broadcaster& broadcaster, int rank, int root);
   Status send_chunk(Broadcaster& broadcaster, std::span<const Tensor> tensors, std::size_t bytes,
                     bool is_root, int root);
 
@@ -110,6 +110,8 @@ class ModuleState {
   std::vector<std::pair<Ref<Parameter>, Ref<Parameter>>> parameter_copies_;
   std::vector<std::pair<Ref<Buffer>, Ref<Buffer>>> buffer_copies_;
   const std::uint64_t chunk_bytes_;
+  // The tensors that are being sent. It is empty in between, and keeps its memory.
+  std::vector<Tensor> tensors_;
   Ref<Storage> staging_;
 };
 

@@ -73,7 +73,7 @@ Status Pass::backward_succeeded() {
 }
 
 Status Pass::backward_failed(Status failure) {
-  return reducer_ ? reducer_->backward_failed(std::move(failure)) : failure;
+  return reducer_ ? reducer_->give_up(std::move(failure)) : failure;
 }
 
 PassOutput::PassOutput(Ref<Pass> pass, std::vector<Edge> inputs, std::uint64_t sequence)

@@ -205,7 +205,6 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status usage_changed() const LOCKSTEP_REQUIRES(mutex_);
   Status incomplete();
   Status with_bucket(Status status, std::size_t b) const;
-  Status backward_failed(Status status);
   void note_failure(const Failure& failure);
   Status give_up(Status status);
   void put_first_cause_first(Failure& failure);

@@ -18,11 +18,8 @@ std::string describe_tensor(const char* kind, std::size_t index, const std::stri
   std::string line;
   line.reserve(kUsualLine);
   line.append(kind).append(" ").append(std::to_string(index)).append(" ").append(name);
-  line.append(": ")
-      .append(name_of(dtype))
-      .append(" ")
-      .append(shape.to_string())
-      .append(" strides [");
+  line.append(": ").append(name_of(dtype)).append(" ").append(shape.to_string());
+  line.append(" strides [");
   for (int d = 0; d < shape.dims; ++d)
     line.append(d ? " " : "").append(std::to_string(shape.strides[static_cast<std::size_t>(d)]));
   return line.append("] device ").append(std::to_string(device.index()));

@@ -1,5 +1,5 @@
-// What the text of an abort says: "rank 1 aborted the group: ", and then the cause, as that rank
-// has it. The fields of the error must say the same (F2).
+// Compares the fields of an error with its text, where that is the text of an abort: "rank 1
+// aborted the group: ", and then the cause as rank 1 has it. Both must name the same ranks (F2).
 //
 // Pure functions; any thread.
 #pragma once

@@ -21,7 +21,7 @@ class Peers final : public FrameExchange {
  public:
   Peers(int rank, int size, const CollectiveId& id, std::size_t bytes)
       : rank_(rank), size_(size), id_(id), bytes_(bytes) {}
-  // What the frame of a rank is in place of the right one.
+  // Replaces the frame that a rank sends by a changed one.
   void change(int rank, std::function<void(Seal&)> to) {
     changed_ = rank;
     change_ = std::move(to);

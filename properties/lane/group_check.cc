@@ -33,7 +33,7 @@ constexpr const char* kWords = "the user of this rank gives up";
 constexpr const char* kFurther = "the user gives up once more";
 constexpr const char* kUnentered = "; not all ranks have entered it";
 
-// What NCCL does otherwise on one rank, and what that rank has called.
+// How NCCL behaves differently on one rank, and which of its functions that rank has called.
 struct Deviation {
   std::string_view fails;      // the function that returns an error
   bool takes_nothing = false;  // collectives stay in progress
@@ -154,7 +154,7 @@ struct Started {
   Duration took() const { return work.completed_at() - begun; }
 };
 
-// What an error has to say.
+// The fields and words that an error must have.
 struct Told {
   Code code = Code::kTimeout;
   std::optional<int> rank;
@@ -434,7 +434,7 @@ class GroupCheck {
     end_failed(std::move(group));
   }
 
-  // Who waits for a rank that has left is told so.
+  // A rank that waits for one that has left has an error that says so.
   void rank_has_left() {
     options_.keeps_for_shrink = false;  // what hides errors cannot be revoked
     auto group = connected();
@@ -643,7 +643,8 @@ class GroupCheck {
     smaller->reset();
   }
 
-  // Who waits for a rank that makes no smaller group suspects it. (The last rank leaves.)
+  // The last rank leaves, and one of the others makes no smaller group: the ranks that wait for it
+  // suspect it.
   void rank_does_not_shrink() {
     const int absent = culprit_ % (of_.size - 1);
     auto group = connected();
@@ -700,7 +701,7 @@ class GroupCheck {
     end_failed(std::move(group));
   }
 
-  // What does not end in time is aborted.
+  // A communicator that cannot be finalized in time is aborted.
   void leaving_takes_long() {
     options_.end_timeout = kTimeout;
     auto group = connected();
@@ -724,7 +725,7 @@ class GroupCheck {
   const std::shared_ptr<ReportStore> store_;
   properties::Random chance_;
   NcclOptions at_first_;
-  // Of the scenario.
+  // These are drawn anew for each scenario.
   std::string name_;
   NcclOptions options_;
   std::uint32_t draw_ = 0;

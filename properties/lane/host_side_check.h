@@ -1,7 +1,7 @@
 // HostSideCheck: whether a group that goes through host memory (reducer/comm/staged_group.h) keeps
 // to what the group below it promises: it gives that group no memory of a device, and does not end
-// it where it was let go of with nothing in flight (F5). Where nothing
-// fails it takes no more pinned memory than its collectives need (F8).
+// it where it was destroyed itself with nothing in flight (F5). Where nothing fails it takes no
+// more pinned memory than its collectives need (F8).
 //
 // Threads: as ProcessGroup says; the sentence is written by one thread at a time.
 #pragma once

@@ -99,8 +99,8 @@ bool ReportCheck::names_what_was_started(const Failure& failure) const {
   });
 }
 
-// What this rank says of a failure of its group names a collective as it has started it. A peer
-// that failed first may have been ahead. Where a peer has aborted the group, the pass and the
+// A rank that reports a failure of its group names a collective as it has started it. A peer that
+// failed first may have been ahead. Where a peer has aborted the group, the pass and the
 // bucket are those in which this rank was.
 std::string ReportCheck::flaw_of_place(const Failure& failure) const {
   if (!is_of_group(failure)) return {};

@@ -1,4 +1,5 @@
-// What a rank says of a failure of its group, right and wrong, beside what it has started.
+// ReportCheck compares a rank's report with the collectives that the rank has started: it accepts
+// right reports, and rejects each wrong one.
 #include "properties/lane/report_check.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ struct Started {
     check.starts(collective);
     check.started(*group, collective, works[count++]);
   }
-  // Of the last collective.
+  // Returns a right report about the last collective.
   static Failure right() {
     Failure failure;
     failure.code = Code::kPeerLost;
@@ -52,6 +53,18 @@ struct Started {
   std::array<Work, 8> works;
   std::size_t count = 0;
 };
+
+// A new group may have the address of one that is gone, and numbers its collectives from 0.
+TEST(ReportCheck, F2TheCollectivesOfAGroupThatIsGoneAreForgotten) {
+  Started started;
+  started.check.forget(*started.group);
+  started.add(Op::kAllReduceSum, 5, 0);
+  Failure first = Started::right();
+  first.pass = 5;
+  first.bucket = 0;
+  first.sequence = 0;
+  EXPECT_EQ(started.check.flaw(Status(std::move(first)), 0), "");
+}
 
 TEST(ReportCheck, F2AFailureOfTheGroupNamesACollectiveAsItWasStarted) {
   EXPECT_EQ(Started::said_of(Started::right()), "");

@@ -572,7 +572,7 @@ class SimLane final : public properties::Lane {
     }
   }
 
-  // Whether the line says what did not end with a group over NCCL.
+  // Returns whether the line says that something of a group over NCCL goes on.
   static bool goes_on(std::string_view line) {
     constexpr std::string_view kWords[] = {"ncclCommAbort did not return",
                                            "the GPU did not end what it was given",

@@ -319,6 +319,10 @@ void NcclLink::leave(Deadline deadline) {
   if (api_.comm_finalize != nullptr) result = api_.comm_finalize(comm_);
   result = wait_out(result, deadline);
   if (result != NcclResult::kSuccess) return abort(Duration(0));
+  {
+    MutexLock lock(mutex_);
+    is_alive_ = false;
+  }
   static_cast<void>(api_.comm_destroy(comm_));
 }
 

@@ -5,6 +5,7 @@
 #include <exception>
 #include <limits>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -21,7 +22,7 @@ using platform::MutexLock;
 namespace {
 
 // Begins the message of rank 0 that has the id. No encoded failure begins with it.
-const std::string kIdFollows = "id:";
+constexpr std::string_view kIdFollows = "id:";
 
 }  // namespace
 
@@ -58,8 +59,9 @@ std::string NcclProcessGroup::Impl::instead_of_id(Failure failure) const {
 Status NcclProcessGroup::Impl::make_id(NcclUniqueId& id) {
   const NcclResult result = api().get_unique_id(&id);
   const Status status = link_.checked("ncclGetUniqueId", result);
-  const std::string bytes = status.ok() ? kIdFollows + std::string(id.internal, sizeof id.internal)
-                                        : instead_of_id(status.failure());
+  const std::string bytes = status.ok()
+                                ? std::string(kIdFollows).append(id.internal, sizeof id.internal)
+                                : instead_of_id(status.failure());
   const Result<bool> is_new = store_->set(key("id"), bytes);
   LOCKSTEP_RETURN_IF_ERROR(status);
   if (!is_new) return is_new.error();
