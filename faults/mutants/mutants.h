@@ -55,7 +55,23 @@ struct Extreme {
   }
 };
 
+// Counts a difference where the two differ, as far as they can be compared.
+template <std::uint64_t number, class A, class B>
+bool swap(const A& a, const B& b) {
+  if (!seeded::internal::reach<number>()) return false;
+  if constexpr (requires { a == b; }) {
+    if (a == b) return true;
+  }
+  seeded::internal::trigger<number>();
+  return true;
+}
+
 }  // namespace lockstep::mutants
+
+// Two arguments of a call. They have no side effects, so it does not matter that they are evaluated again.
+#define LOCKSTEP_MUTANT_SWAP(id, a, b)                                                        \
+  (LOCKSTEP_SEEDED(id) ? (b) : (a)),                                                          \
+      (::lockstep::mutants::swap<::lockstep::seeded::number_of(#id)>((a), (b)) ? (a) : (b))
 
 #define LOCKSTEP_MUTANT_MIN(id) \
   (::lockstep::mutants::Extreme<::lockstep::seeded::number_of(#id), true>{})

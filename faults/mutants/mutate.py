@@ -14,6 +14,7 @@ The sources are not parsed. Comments and strings are blanked, and what is left i
 operator has blanks around it, and template brackets have none.
 """
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -28,6 +29,8 @@ SPACES = re.compile(r"\s+")
 # without arguments, which ask for something by the project's rules of naming.
 IMPURE = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|\w\((?!\))|\bnew\b|co_await")
 ITERATOR = re.compile(r"[\w.>-]*(?:begin|data)\(\)")
+# A parameter of a declaration: its type, its name, its default. A reference or pointer is written at the type.
+PARAMETER = re.compile(r"^((?:const )?[A-Za-z_][\w:]*(?:<.*>)?[&*]*) \w+(?: = .*)?$", re.S)
 DECLARES = re.compile(r"^\s*(?:const\s+)?[A-Za-z_][\w:<>,\s*&]*[\s*&]\w+\s*(?:=(?!=)|\{)")
 
 
@@ -159,20 +162,83 @@ def mutants_of_extremes(path, source, code):
         yield Mutant(path, match.start(), match.end() - 1, f"LOCKSTEP_MUTANT_{name}(@ID@)", "min for max or max for min")
 
 
+def code_of(root, path):
+    """A source, and the same without its comments and strings."""
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        source = file.read()
+    return source, blanked(source)
+
+
+def arguments(code, start, end):
+    """Where each argument between two brackets begins and ends."""
+    spans, depth, begin = [], 0, start
+    for i in range(start, end + 1):
+        if i == end or code[i] == "," and depth == 0:
+            while begin < i and code[begin].isspace():
+                begin += 1
+            spans.append((begin, i))
+            begin = i + 1
+        elif code[i] in "([{" or code[i] == "<" and re.match(r"\w", code[i - 1]):
+            depth += 1
+        elif code[i] in ")]}" or code[i] == ">" and code[i - 1] not in "- " and depth > 0:
+            depth -= 1
+    return spans
+
+
+def parameter_types(code, start, end):
+    """The types of the parameters between two brackets, without const and &; None if it is no list of parameters."""
+    types = []
+    for begin, to in arguments(code, start, end):
+        match = PARAMETER.match(SPACES.sub(" ", code[begin:to]).strip())
+        if not match or match.group(1) in ("return", "const", "new", "delete", "case"):
+            return None
+        types.append(re.sub(r"^const |&+$", "", match.group(1)))
+    return tuple(types)
+
+
+def read_signatures(codes):
+    """By name and number of parameters: the lists of types of all functions of that name, in all sources."""
+    signatures = {}
+    for code in codes:
+        for match in re.finditer(r"\b(\w+)\(", code):
+            end = closing(code, match.end() - 1)
+            types = parameter_types(code, match.end(), end) if end > 0 else None
+            if types and len(types) > 1:
+                signatures.setdefault((match.group(1), len(types)), set()).add(types)
+    return signatures
+
+
+def mutants_of_arguments(path, source, code, signatures):
+    # Not those of the standard library, nor those of a result whose type nobody knows here.
+    for match in re.finditer(r"(?<!std::)(?<!\)\.)\b(\w+)\(", code):
+        end = closing(code, match.end() - 1)
+        if end < 0 or parameter_types(code, match.end(), end):
+            continue
+        spans = arguments(code, match.end(), end)
+        declared = signatures.get((match.group(1), len(spans)), ())
+        for i in range(len(spans) - 1):
+            (start, middle), (second, last) = spans[i], spans[i + 1]
+            a, b = source[start:middle].strip(), source[second:last].strip()
+            if not declared or any(types[i] != types[i + 1] for types in declared):
+                continue
+            if a == b or any(IMPURE.search(each) or re.search(r"[\[{\"]", each) for each in (a, b)):
+                continue
+            yield Mutant(path, start, last, f"LOCKSTEP_MUTANT_SWAP(@ID@, {a}, {b})", f"arguments swapped ({a}, {b})")
+
+
 def all_mutants(root, files):
     found = []
+    signatures = read_signatures(code_of(root, path)[1] for path in files)
     for path in files:
         if not MUTATED.match(path):
             continue
-        with open(os.path.join(root, path), encoding="utf-8") as file:
-            source = file.read()
+        source, code = code_of(root, path)
         if "LOCKSTEP_NS" not in source:
             continue  # all builds of the reducer share it
-        code = blanked(source)
         outside = outside_of_functions(code)
         seen = {}
         makers = (mutants_of_conditions, mutants_of_returns, mutants_of_statements, mutants_of_errors,
-                  mutants_of_extremes)
+                  mutants_of_extremes, functools.partial(mutants_of_arguments, signatures=signatures))
         for mutant in (m for make in makers for m in make(path, source, code)):
             if any(a <= mutant.start < b for a, b in outside):
                 continue
