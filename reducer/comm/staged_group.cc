@@ -43,7 +43,16 @@ StagedGroup::~StagedGroup() {
   lock.unlock();
   sender_.join();
   receiver_.join();
-  if (stuck_.empty()) device_.give_back(stream_);
+  // What took too long may have ended by now. Otherwise the device goes on to use this memory.
+  const bool is_idle =
+      stuck_.empty() ||
+      device_.synchronize(device_.record(stream_), platform::Deadline::in({})).ok();
+  if (is_idle) device_.give_back(stream_);
+  for (const std::unique_ptr<Entry>& entry : stuck_) {
+    if (is_idle) break;
+    entry->data.abandon();
+    entry->gathered.abandon();
+  }
 }
 
 Status StagedGroup::start(const Collective& collective, Work& work) try {
