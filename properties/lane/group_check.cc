@@ -1000,7 +1000,7 @@ class GroupCheck {
     wanted_gathered.resize(wanted_gathered.size() + kGuards, kGuard);
     expect(
         data == wanted && gathered == wanted_gathered,
-        fmt::format("has a wrong result of an {} of {} {}{}{}", name_of(payload.op), payload.count,
+        fmt::format("has a wrong result of '{} of {} {}{}{}'", name_of(payload.op), payload.count,
                     lockstep::name_of(payload.dtype), payload.is_on_gpu ? " on the GPU" : "",
                     payload.is_verified ? ", verified" : ""));
     return status;
@@ -1038,7 +1038,7 @@ class GroupCheck {
     const std::array<Payload, 2> first{drawn_payload(), drawn_payload()};
     Payload last = drawn_payload();
     last.is_verified = true;
-    last.count = std::max<std::size_t>(last.count, 1);
+    last.count = chance_.percent(30) ? 1 : std::max<std::size_t>(last.count, 1);
     if (is_smaller) last.root %= of_.size - 1;
     const int size = is_smaller ? of_.size - 1 : of_.size;
     const int sends = (size - 1) * (last.op == Op::kAllGather ? 1 : 2);
