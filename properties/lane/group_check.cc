@@ -187,11 +187,13 @@ class ReportStore final : public PrefixStore {
     const bool is_report = key.ends_with("/failure");
     if (is_report && delay > Duration(0)) virtual_sleep(delay);
     if (is_report && damages) value = value.substr(0, 3);
+    if (key.ends_with("/id") && damages_id) value = value.substr(0, 20);
     return PrefixStore::set(key, value);
   }
 
   Duration delay{0};
   bool damages = false;
+  bool damages_id = false;  // of the communicator
 };
 
 // A sum of ones, or a broadcast of the root's number.
@@ -340,17 +342,18 @@ class GroupCheck {
   bool run(std::uint32_t which) {
     using Scenario = void (GroupCheck::*)();
     constexpr std::array<Scenario, kGroupScenarios> kScenarios{
-        &GroupCheck::user_gives_up,        &GroupCheck::calls_fail_on_two,
-        &GroupCheck::rank_is_silent,       &GroupCheck::rank_has_left,
-        &GroupCheck::rank_is_late,         &GroupCheck::nothing_is_taken,
-        &GroupCheck::sum_is_lost,          &GroupCheck::rank_does_not_come,
-        &GroupCheck::rank_cannot_connect,  &GroupCheck::nobody_is_excluded,
-        &GroupCheck::others_go_on,         &GroupCheck::report_is_damaged_or_slow,
-        &GroupCheck::shrunk_while_busy,    &GroupCheck::abort_takes_long,
-        &GroupCheck::leaving_takes_long,   &GroupCheck::rank_does_not_shrink,
-        &GroupCheck::payloads_are_checked, &GroupCheck::notes_are_damaged};
+        &GroupCheck::user_gives_up,       &GroupCheck::calls_fail_on_two,
+        &GroupCheck::rank_is_silent,      &GroupCheck::rank_has_left,
+        &GroupCheck::rank_is_late,        &GroupCheck::nothing_is_taken,
+        &GroupCheck::sum_is_lost,         &GroupCheck::rank_does_not_come,
+        &GroupCheck::rank_cannot_connect, &GroupCheck::nobody_is_excluded,
+        &GroupCheck::others_go_on,        &GroupCheck::report_is_damaged_or_slow,
+        &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long,
+        &GroupCheck::leaving_takes_long,  &GroupCheck::rank_does_not_shrink,
+        &GroupCheck::many_are_queued,     &GroupCheck::payloads_are_checked,
+        &GroupCheck::notes_are_damaged};
     here() = {};
-    store_->damages = false;
+    store_->damages = store_->damages_id = false;
     store_->delay = Duration(0);
     culprit_ = static_cast<int>(chance_.below(static_cast<std::uint32_t>(of_.size)));
     is_culprit_ = culprit_ == of_.rank;
@@ -652,6 +655,42 @@ class GroupCheck {
     if (wrong_.empty()) end_idle(std::move(group));
   }
 
+  // More collectives are queued than a group submits at once, or has memory for at first. They end
+  // in their order when the last rank comes; if it gives up instead, each error names its own.
+  void many_are_queued() {
+    const bool gives_up = draw_ < 4;
+    auto group = connected();
+    if (group == nullptr) return;
+    std::vector<Started> all(20 + chance_.below(20));
+    const std::uint64_t before = group->progress();
+    if (is_culprit_) virtual_sleep(kWhile);
+    if (is_culprit_ && gives_up) group->abort(Status(Code::kUserFailure, kWords));
+    for (std::size_t i = 0; i < all.size() && !(is_culprit_ && gives_up); ++i) {
+      all[i].value = static_cast<float>(i + 1);
+      all[i].start(*group);
+    }
+    for (std::size_t i = 0; i < all.size() && !(is_culprit_ && gives_up); ++i) {
+      const Status status = end_of(*group, all[i]);
+      const auto number = static_cast<std::int64_t>(i);
+      if (gives_up) {
+        expect_told(status, {Code::kAborted, culprit_, culprit_, kWords});
+        expect(status.ok() || status.failure().sequence == number, "names another collective",
+               status);
+        continue;
+      }
+      expect(status.ok(), fmt::format("has an error of collective {}", i), status);
+      const float right = static_cast<float>(i + 1) * static_cast<float>(of_.size);
+      expect(all[i].value == right, fmt::format("has a wrong sum of collective {}", i));
+      expect(i == 0 || all[i].work.completed_at() >= all[i - 1].work.completed_at(),
+             "ends collectives in another order");
+      expect(all[i].work.sequence() == number, "numbers collectives differently");
+    }
+    if (gives_up) return end_failed(std::move(group));
+    expect(group->progress() - before == all.size(), "counts other collectives as ended");
+    meet("summed");
+    end_idle(std::move(group));
+  }
+
   void nothing_is_taken() {
     auto group = connected();
     if (group == nullptr) return;
@@ -699,7 +738,18 @@ class GroupCheck {
     expect_timeout(platform::now() - begun, status);
   }
 
+  // The communicator's id is damaged on its way from rank 0.
+  void id_is_damaged() {
+    store_->damages_id = true;
+    const Duration begun = platform::now();
+    const auto made = connect();
+    const Status status = made ? Status() : made.error();
+    expect_told(status, {Code::kPeerLost, {}, {}, "a peer has ended the group, and "});
+    expect_soon(platform::now() - begun, status);
+  }
+
   void rank_cannot_connect() {
+    if (culprit_ == 0 && draw_ > 9) return id_is_damaged();
     const bool has_no_id = culprit_ == 0 && draw_ < 6;
     const std::string words = has_no_id ? "ncclGetUniqueId" : "ncclCommInitRankConfig";
     const OwnError error = kOwnErrors[draw_ % kOwnErrors.size()];
