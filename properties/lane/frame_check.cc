@@ -16,8 +16,8 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint32_t kFrameCases = 4;  // of each key
-constexpr std::uint32_t kMostElements = 60;
+constexpr std::uint32_t kFrameCases = 2;  // of each key
+constexpr std::uint32_t kMostElements = 24;
 
 // A verified collective of ranks whose data this check knows. A sum adds bytes, modulo 256: what a
 // group adds is its own affair, and not that of the frames.

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "reducer/platform/platform.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 

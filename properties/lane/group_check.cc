@@ -351,7 +351,7 @@ class GroupCheck {
         &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long,
         &GroupCheck::leaving_takes_long,  &GroupCheck::rank_does_not_shrink,
         &GroupCheck::many_are_queued,     &GroupCheck::payloads_are_checked,
-        &GroupCheck::notes_are_damaged};
+        &GroupCheck::notes_are_damaged,   &GroupCheck::one_more_is_started};
     here() = {};
     store_->damages = store_->damages_id = false;
     store_->delay = Duration(0);
@@ -616,7 +616,7 @@ class GroupCheck {
     options_.keeps_for_shrink = false;  // what hides errors cannot be revoked
     auto group = connected();
     if (group == nullptr) return;
-    sum_well(*group);
+    if (draw_ < 6) sum_well(*group);
     meet("summed");
     if (is_culprit_) {
       end_idle(std::move(group));
@@ -868,6 +868,37 @@ class GroupCheck {
                        [this](Duration took, const Status& status) { expect_soon(took, status); });
     }
     end_failed(std::move(group));
+  }
+
+  // The rank that the others have left starts one more collective, also as the first one of all.
+  void one_more_is_started() {
+    const int last = of_.size - 1;
+    auto group = connected();
+    if (group == nullptr) return;
+    for (std::uint32_t i = 0; i < draw_ % 3; ++i) sum_well(*group);
+    meet("summed");
+    if (of_.rank == last) {
+      meet("smaller");
+      Started sum;
+      sum.start(*group);
+      const Status status = end_of(*group, sum);
+      expect_told(status, {Code::kAborted, {}, {}, "makes a smaller group"});
+      expect_soon(sum.took(), status);
+      if (!status.ok())
+        expect(status.failure().rank >= 0 && status.failure().rank < last,
+               "does not name a rank that has made a smaller group", status);
+      static_cast<void>(meet("failed"));
+      return;
+    }
+    options_.name += "/smaller";
+    auto smaller = NcclProcessGroup::shrink(*group, {last}, store_, options_);
+    meet("smaller");
+    static_cast<void>(meet("failed"));
+    if (!expect(smaller.has_value(), "cannot make a smaller group",
+                smaller ? Status() : smaller.error()))
+      return;
+    group.reset();
+    sum_well(**smaller);
   }
 
   // Where one rank has something in flight, all ranks end the old group as one that has failed.
@@ -1140,10 +1171,12 @@ class GroupCheck {
   // What nobody has written who has left, or made a smaller group, is no reason to fail, and nobody
   // is suspected for it (F2).
   void notes_are_damaged() {
-    const std::array<std::string, 7> notes{
-        "", "x", "-1", "x 0", "-1 0", "0 -1", fmt::format("{} 0", of_.size)};
-    const bool is_about_leaving = draw_ < 4;
-    const std::string& note = notes[chance_.below(is_about_leaving ? 3 : 7)];
+    const bool is_about_leaving = draw_ < 3;
+    const std::string of_no_rank = fmt::format("{} 0", of_.size);
+    const std::array<std::string, 6> of_shrinks{"", "x", "-1 0", "0 -1", of_no_rank, of_no_rank};
+    const std::array<std::string, 3> of_leaving{"", "x", "-1"};
+    const std::uint32_t which = chance_.below(6);
+    const std::string& note = is_about_leaving ? of_leaving[which % 3] : of_shrinks[which];
     options_.keeps_for_shrink = false;
     auto group = connected();
     if (group == nullptr) return;

@@ -32,7 +32,7 @@ struct GroupOfCheck {
 };
 
 // How many things may happen; the key picks some, of which scenario_of() is the first.
-constexpr std::uint32_t kGroupScenarios = 19;
+constexpr std::uint32_t kGroupScenarios = 20;
 constexpr std::uint32_t kScenariosOfKey = 3;
 std::uint32_t scenario_of(std::uint32_t key);
 

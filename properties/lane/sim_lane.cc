@@ -200,10 +200,11 @@ class SimEnvironment final : public RankEnvironment {
     return wrong_answer_.empty() ? rosters_.wrong() : wrong_answer_;
   }
 
-  // The ranks of half of the programs ask what a group over NCCL tells them (F2). They do so before
-  // they train, as no fault of the plan acts then. A fault that the lane plans for one call does.
+  // The ranks of three in four programs ask what a group over NCCL tells them (F2). They do so
+  // before they train, as no fault of the plan acts then. A fault that the lane plans for one call
+  // does.
   void ask_a_group() {
-    const bool asks = nccl_ && case_.program.world > 1 && (case_.program.key >> 27 & 1) == 1;
+    const bool asks = nccl_ && case_.program.world > 1 && (case_.program.key >> 27 & 3) != 0;
     if (!asks || world_.aborts_may_hang || is_shrink_faulty(case_) || fault_of_revoke(case_))
       return;
     wrong_answer_ =
@@ -218,7 +219,7 @@ class SimEnvironment final : public RankEnvironment {
   void ask_at_the_end() {
     if (rank_ != 0 || exited() || !wrong_answer_.empty()) return;
     const std::uint32_t key = case_.program.key;
-    switch (key >> 26 & 15) {
+    switch (key >> 26 & 31) {
       case 5:
         wrong_answer_ = wrongly_waited(key);
         if (wrong_answer_.empty()) wrong_answer_ = wrongly_named(key);

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <string>
 
+#include "reducer/platform/platform.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 

@@ -20,7 +20,7 @@ using platform::Duration;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint32_t kFailures = 8;  // of each key
+constexpr std::uint32_t kFailures = 3;  // of each key
 
 // A group that enforces no deadline. What it runs ends when somebody says so.
 class ScriptedGroup final : public ProcessGroup {
