@@ -1112,7 +1112,7 @@ class GroupCheck {
   // byte that changes on the way of one rank's payload is noticed by the rank that receives it, and
   // so is an earlier payload of this group or of another one (F3).
   void payloads_are_checked() {
-    const bool is_smaller = of_.size > 2 && draw_ % 4 == 0;
+    const bool is_smaller = of_.size > 2 && draw_ % 2 == 0;
     const bool replays = is_smaller || draw_ % 4 == 1;
     const bool is_of_other_group = is_smaller || draw_ < 6;
     const int sender = is_smaller ? culprit_ % (of_.size - 1) : culprit_;
