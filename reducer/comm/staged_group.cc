@@ -36,7 +36,15 @@ StagedGroup::~StagedGroup() {
   sender_.join();
   receiver_.join();
   LOCKSTEP_CHECK_EQ(in_flight_, 0u);
-  if (stuck_.empty()) stream_.give_back();
+  // What took too long may have ended by now. Otherwise the device goes on to use this memory.
+  const bool is_idle =
+      stuck_.empty() || stream_.synchronize(stream_.record(), platform::Deadline::in({})).ok();
+  if (is_idle) stream_.give_back();
+  for (const std::unique_ptr<Entry>& entry : stuck_) {
+    if (is_idle) break;
+    entry->memory.data.abandon();
+    entry->memory.gathered.abandon();
+  }
 }
 
 void StagedGroup::Queue::push(std::unique_ptr<Entry> entry) {

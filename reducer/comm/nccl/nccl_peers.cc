@@ -187,7 +187,8 @@ Status NcclPeers::look_for_shrink(std::int64_t sequence) {
   std::istringstream words(*text);
   int from = kNone;
   std::int64_t entered = 0;
-  if (!(words >> from >> entered) || from < 0 || from >= size_ || sequence < entered) return {};
+  if (!(words >> from >> entered) || from < 0 || from >= size_ || entered < 0) return {};
+  if (sequence < entered) return {};
   Failure failure;
   failure.code = Code::kAborted;
   failure.rank = from;
@@ -206,7 +207,7 @@ bool NcclPeers::has_left_before(std::int64_t sequence, int peer) {
   if (!text) return false;
   std::istringstream words(*text);
   std::int64_t entered = 0;
-  return words >> entered && entered <= sequence;
+  return words >> entered && entered >= 0 && entered <= sequence;
 }
 
 int NcclPeers::first_gone_before(std::int64_t sequence) {
