@@ -2,12 +2,12 @@
 // other. nccl_process_group.cc makes and ends groups, nccl_group_issue.cc is the issuing thread,
 // and nccl_group_watch.cc is the watchdog, the closer, and the end of a failed group.
 //
-//   NcclOperationQueue   what was started and has not ended
-//   FirstCause           why the group has ended
-//   NcclGroupEnd         how far the end has come
-//   NcclGroupStream      the GPU's stream, and what is submitted to it
-//   NcclGroupCommunicator     the communicator's life
-//   NcclPeers            what the ranks tell each other through the store
+//   NcclOperationQueue      what was started and has not ended
+//   FirstCause              why the group has ended
+//   NcclGroupEnd            how far the end has come
+//   NcclGroupStream         the GPU's stream, and what is submitted to it
+//   NcclGroupCommunicator   the communicator's life
+//   NcclPeers               what the ranks tell each other through the store
 //
 // Locks: nccl.group is taken before nccl.link. No thread holds nccl.group while it waits for the
 // GPU, NCCL or the store.

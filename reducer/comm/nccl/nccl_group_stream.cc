@@ -13,8 +13,8 @@ NcclGroupStream::NcclGroupStream(NcclLink& link, Device& device, const Stream& s
       stream_(stream),
       size_(size),
       payload_(link, device, stream, rank, size),
-      headers_(link, device, stream, rank, size),
-      frames_(payload_, device, stream, rank, size, std::move(settle)) {}
+      frames_(payload_, device, stream, rank, size, std::move(settle)),
+      headers_(link, device, stream, rank, size) {}
 
 bool NcclGroupStream::is_checked(const Collective& collective) const {
   return collective.verify && collective.count > 0 && size_ > 1;

@@ -63,8 +63,8 @@ class NcclGroupStream {
   const BorrowedStream borrowed_{device_, stream_};  // Declared before everything that uses it.
   const int size_;
   NcclPayload payload_;
-  NcclHeaderExchange headers_;
   NcclFrames frames_;
+  NcclHeaderExchange headers_;
 };
 
 }  // namespace LOCKSTEP_NS
