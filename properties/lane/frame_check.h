@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <string>
 
+#include "reducer/platform/platform.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Runs some verified collectives, which `key` determines, on one rank. Those whose frames are right
-// must succeed; where another frame takes the place of one, the rank must notice, and name its
-// sender (F3). Returns a sentence about the first wrong answer; empty if there is none.
+// Runs some verified collectives, which `key` determines, on one rank: of each kind, and of sizes
+// that the ranks cannot share evenly. Those whose frames are right must succeed with the right
+// bytes; where another frame takes the place of one, or a byte changes, the rank must notice, and
+// name its sender (F3). Returns a sentence about the first wrong answer; empty if there is none.
 std::string wrongly_received(std::uint32_t key);
 
 }  // namespace LOCKSTEP_NS

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
@@ -11,8 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "faults/sim/device/sim_device.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/generate/random.h"
+#include "properties/lane/virtual_sleep.h"
+#include "reducer/comm/collective_header.h"
 #include "reducer/comm/store.h"
 
 namespace lockstep {
@@ -31,7 +35,23 @@ constexpr Duration kLate = kTimeout + 2 * kWhile;  // all have, and for nothing 
 constexpr Duration kNever = 20 * kTimeout;
 constexpr const char* kWords = "the user of this rank gives up";
 constexpr const char* kFurther = "the user gives up once more";
+constexpr std::int64_t kPass = 7;  // of all collectives
+constexpr int kBucket = 3;
+constexpr std::int64_t kReducer = 2;
 constexpr const char* kUnentered = "; not all ranks have entered it";
+
+// What happens to a payload before NCCL sends it, on its stream. Payloads of calls that are no
+// grouped sends change in any case, since a verified collective has none.
+struct Tampering {
+  enum class Kind : std::uint8_t { kNone, kRecords, kFlips, kReplays };
+  Kind kind = Kind::kNone;
+  int number = 0;  // of the send that changes
+  std::uint32_t place = 0;
+  std::byte change{};
+  int sends = 0;                                 // so far
+  int receiver = kNone;                          // of what has changed
+  std::map<int, std::vector<std::byte>> frames;  // what was recorded, by the number of the send
+};
 
 // How NCCL behaves differently on one rank, and which of its functions that rank has called.
 struct Deviation {
@@ -44,7 +64,11 @@ struct Deviation {
   int destroyed = 0;
   int aborted = 0;
   Duration abort_takes{0};
-  int flags = kNone;  // of ncclCommShrink
+  int flags = kNone;                               // of ncclCommShrink
+  NcclResult result = NcclResult::kInternalError;  // of what fails
+  std::string_view last_error;
+  int gathers = 0;  // calls of ncclAllGather
+  Tampering tampering;
 };
 
 // One OS thread runs all ranks, and one simulation at a time.
@@ -53,27 +77,46 @@ std::map<std::uint32_t, Deviation> deviations;  // by process
 
 Deviation& here() { return deviations[simulation::Scheduler::running()->current_group()]; }
 
-void sleep(Duration span) {
-  simulation::Scheduler* const scheduler = simulation::Scheduler::running();
-  scheduler->sleep_until(scheduler->now() + span);
-}
-
 NcclResult seen(NcclResult result) {
   const bool is_hidden = here().hides_errors && result == NcclResult::kRemoteError;
   return is_hidden ? NcclResult::kSuccess : result;
 }
+
+// Acts on `bytes` bytes that NCCL is about to read on the stream.
+void tamper(const void* from, std::size_t bytes, CudaStreamHandle native, int receiver) {
+  using Kind = Tampering::Kind;
+  Tampering& it = here().tampering;
+  if (it.kind == Kind::kNone || bytes == 0) return;
+  const bool is_send = receiver != kNone;
+  const int number = is_send ? it.sends++ : it.number;
+  if (it.kind == Kind::kRecords ? !is_send : number != it.number) return;
+  auto* const data = const_cast<std::byte*>(static_cast<const std::byte*>(from));
+  const bool writes = it.kind != Kind::kRecords;
+  if (writes) it.receiver = receiver;
+  const Stream stream = simulated::SimDevice::stream_of(native);
+  static_cast<simulated::SimDevice*>(stream.device)
+      ->submit(stream, "an accident", {{data, bytes, writes}}, [&it, number, data, bytes] {
+        if (it.kind == Kind::kRecords) it.frames[number].assign(data, data + bytes);
+        if (it.kind == Kind::kFlips) data[it.place % bytes] ^= it.change;
+        const auto found = it.frames.find(number);
+        if (it.kind == Kind::kReplays && found != it.frames.end() && found->second.size() == bytes)
+          std::copy(found->second.begin(), found->second.end(), data);
+      });
+}
+
+constexpr bool is_header(std::size_t bytes) { return bytes == sizeof(CollectiveHeader); }
 
 NcclApi deviating(const NcclApi& api) {
   real = api;
   here() = {};
   NcclApi table = api;
   table.get_unique_id = [](NcclUniqueId* id) {
-    return here().fails == "ncclGetUniqueId" ? NcclResult::kInternalError : real.get_unique_id(id);
+    return here().fails == "ncclGetUniqueId" ? here().result : real.get_unique_id(id);
   };
   table.comm_init_rank_config = [](NcclComm* comm, int ranks, NcclUniqueId id, int rank,
                                    NcclConfig* config) {
     return here().fails == "ncclCommInitRankConfig"
-               ? NcclResult::kInternalError
+               ? here().result
                : real.comm_init_rank_config(comm, ranks, id, rank, config);
   };
   table.comm_get_async_error = [](NcclComm comm, NcclResult* error) {
@@ -84,20 +127,34 @@ NcclApi deviating(const NcclApi& api) {
   };
   table.all_gather = [](const void* from, void* to, std::size_t count, NcclDataType type,
                         NcclComm comm, CudaStreamHandle stream) {
-    if (here().fails == "ncclAllGather") return NcclResult::kInternalError;
+    ++here().gathers;
+    if (here().fails == "ncclAllGather") return here().result;
+    if (!is_header(count)) tamper(from, count, stream, kNone);
     if (here().takes_nothing) return NcclResult::kInProgress;
     return seen(real.all_gather(from, to, count, type, comm, stream));
   };
   table.all_reduce = [](const void* from, void* to, std::size_t count, NcclDataType type,
                         NcclRedOp op, NcclComm comm, CudaStreamHandle stream) {
-    if (here().fails == "ncclAllReduce") return NcclResult::kInternalError;
+    if (here().fails == "ncclAllReduce") return here().result;
+    tamper(from, count, stream, kNone);
     if (here().loses_sums) return NcclResult::kSuccess;
     return seen(real.all_reduce(from, to, count, type, op, comm, stream));
   };
   table.broadcast = [](const void* from, void* to, std::size_t count, NcclDataType type, int root,
                        NcclComm comm, CudaStreamHandle stream) {
-    if (here().delay > Duration(0)) sleep(here().delay);
+    if (here().delay > Duration(0)) virtual_sleep(here().delay);
+    if (here().aborted > 0) return NcclResult::kInternalError;  // meanwhile
+    tamper(from, count, stream, kNone);
     return real.broadcast(from, to, count, type, root, comm, stream);
+  };
+  table.send = [](const void* from, std::size_t count, NcclDataType type, int peer, NcclComm comm,
+                  CudaStreamHandle stream) {
+    tamper(from, count, stream, peer);
+    return real.send(from, count, type, peer, comm, stream);
+  };
+  table.get_last_error = [](NcclComm comm) {
+    const std::string_view told = here().last_error;
+    return told.empty() ? real.get_last_error(comm) : told.data();
   };
   table.comm_destroy = [](NcclComm comm) {
     ++here().destroyed;
@@ -105,7 +162,7 @@ NcclApi deviating(const NcclApi& api) {
   };
   table.comm_abort = [](NcclComm comm) {
     ++here().aborted;
-    if (here().abort_takes > Duration(0)) sleep(here().abort_takes);
+    if (here().abort_takes > Duration(0)) virtual_sleep(here().abort_takes);
     return real.comm_abort(comm);
   };
   if (api.comm_finalize != nullptr)
@@ -128,12 +185,15 @@ class ReportStore final : public PrefixStore {
   explicit ReportStore(std::shared_ptr<Store> inner) : PrefixStore("", std::move(inner)) {}
   Result<bool> set(std::string_view key, std::string_view value) override {
     const bool is_report = key.ends_with("/failure");
-    if (is_report && delay > Duration(0)) sleep(delay);
-    return PrefixStore::set(key, is_report && damages ? value.substr(0, 3) : value);
+    if (is_report && delay > Duration(0)) virtual_sleep(delay);
+    if (is_report && damages) value = value.substr(0, 3);
+    if (key.ends_with("/id") && damages_id) value = value.substr(0, 20);
+    return PrefixStore::set(key, value);
   }
 
   Duration delay{0};
   bool damages = false;
+  bool damages_id = false;  // of the communicator
 };
 
 // A sum of ones, or a broadcast of the root's number.
@@ -144,9 +204,12 @@ struct Started {
   Duration begun{};
   Collective collective;
 
-  void start(NcclProcessGroup& group, Op op = Op::kAllReduceSum) {
+  void start(NcclProcessGroup& group, Op op = Op::kAllReduceSum, std::uint64_t count = 1) {
     collective.op = op;
-    collective.count = 1;
+    collective.count = count;
+    collective.pass = kPass;
+    collective.bucket = kBucket;
+    collective.reducer_id = kReducer;
     if (collective.data == nullptr) collective.data = reinterpret_cast<std::byte*>(&value);
     begun = platform::now();
     refusal = group.start(collective, work);
@@ -162,6 +225,97 @@ struct Told {
   std::string words;
   bool is_definite = false;
 };
+
+// Results of NCCL that are a rank's own errors, and what they are called.
+struct OwnError {
+  NcclResult result;
+  std::string_view name;
+};
+constexpr std::array<OwnError, 5> kOwnErrors{
+    {{NcclResult::kUnhandledCudaError, "ncclUnhandledCudaError"},
+     {NcclResult::kSystemError, "ncclSystemError"},
+     {NcclResult::kInternalError, "ncclInternalError"},
+     {NcclResult::kInvalidArgument, "ncclInvalidArgument"},
+     {NcclResult::kInvalidUsage, "ncclInvalidUsage"}}};
+
+// A collective whose contents are known.
+struct Payload {
+  Op op = Op::kAllReduceSum;
+  DType dtype = DType::kFloat32;
+  Reduction reduction = Reduction::kNative;
+  std::size_t count = 1;
+  int root = 0;
+  bool is_on_gpu = false;
+  bool is_verified = false;
+
+  std::size_t bytes() const { return count * size_of(dtype); }
+  // Numbers from 1 to 5, so that the sum of a few of them is exact in each dtype.
+  static int number(int rank, std::size_t at) {
+    return 1 + static_cast<int>((static_cast<std::size_t>(rank) * 3 + at * 2) % 5);
+  }
+  // What a number of elements are in memory.
+  std::vector<std::byte> encoded(const std::function<int(std::size_t)>& number_at) const;
+  std::vector<std::byte> sent(int rank) const {
+    return encoded([rank](std::size_t at) { return number(rank, at); });
+  }
+  std::vector<std::byte> result(int size) const {
+    if (op == Op::kBroadcast) return sent(root);
+    if (op == Op::kAllReduceSum)
+      return encoded([size](std::size_t at) {
+        int sum = 0;
+        for (int rank = 0; rank < size; ++rank) sum += number(rank, at);
+        return sum;
+      });
+    std::vector<std::byte> all;
+    for (int rank = 0; rank < size; ++rank) {
+      const std::vector<std::byte> one = sent(rank);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  }
+};
+
+// The bits of a small positive number whose significand has `digits` bits.
+std::uint16_t as_half(int number, int digits, int bias) {
+  int exponent = 0;
+  while (number >> (exponent + 1) != 0) ++exponent;
+  const int significand = ((number << digits) >> exponent) & ((1 << digits) - 1);
+  return static_cast<std::uint16_t>(((exponent + bias) << digits) | significand);
+}
+
+std::vector<std::byte> Payload::encoded(const std::function<int(std::size_t)>& number_at) const {
+  std::vector<std::byte> all(bytes());
+  const auto put = [&](std::size_t at, auto value) {
+    std::memcpy(all.data() + at * sizeof value, &value, sizeof value);
+  };
+  for (std::size_t at = 0; at < count; ++at) {
+    const int number = number_at(at);
+    switch (dtype) {
+      case DType::kFloat64:
+        put(at, static_cast<double>(number));
+        break;
+      case DType::kFloat32:
+        put(at, static_cast<float>(number));
+        break;
+      case DType::kFloat16:
+        put(at, as_half(number, 10, 15));
+        break;
+      case DType::kBFloat16:
+        put(at, as_half(number, 7, 127));
+        break;
+      case DType::kInt32:
+        put(at, number);
+        break;
+      case DType::kByte:
+        put(at, static_cast<std::uint8_t>(number));
+        break;
+      case DType::kComplex64:
+        put(at, std::array<float, 2>{static_cast<float>(number), -1});
+        break;
+    }
+  }
+  return all;
+}
 
 class GroupCheck {
  public:
@@ -195,9 +349,11 @@ class GroupCheck {
         &GroupCheck::rank_cannot_connect, &GroupCheck::nobody_is_excluded,
         &GroupCheck::others_go_on,        &GroupCheck::report_is_damaged_or_slow,
         &GroupCheck::shrunk_while_busy,   &GroupCheck::abort_takes_long,
-        &GroupCheck::leaving_takes_long,  &GroupCheck::rank_does_not_shrink};
+        &GroupCheck::leaving_takes_long,  &GroupCheck::rank_does_not_shrink,
+        &GroupCheck::many_are_queued,     &GroupCheck::payloads_are_checked,
+        &GroupCheck::notes_are_damaged,   &GroupCheck::one_more_is_started};
     here() = {};
-    store_->damages = false;
+    store_->damages = store_->damages_id = false;
     store_->delay = Duration(0);
     culprit_ = static_cast<int>(chance_.below(static_cast<std::uint32_t>(of_.size)));
     is_culprit_ = culprit_ == of_.rank;
@@ -306,6 +462,8 @@ class GroupCheck {
       const std::int64_t sequence = all[names_first ? 0 : i].work.sequence();
       expect(failure.collective == "all_reduce" && failure.sequence == sequence,
              "names another collective", status);
+      expect(failure.pass == kPass && failure.bucket == kBucket && failure.reducer_id == kReducer,
+             "names another pass, bucket or reducer", status);
       expect_span(each->took(), status);
     }
     expect_told(group.health(), told);
@@ -373,14 +531,28 @@ class GroupCheck {
   void user_gives_up() {
     auto group = connected();
     if (group == nullptr) return;
+    // The user may pass on what another group has failed with. Its ranks may be other ones (F7).
+    Failure cause;
+    cause.code = Code::kUserFailure;
+    cause.detail = kWords;
+    const bool is_of_other_group = draw_ % 3 == 0;
+    if (is_of_other_group) {
+      cause.code = Code::kPeerLost;
+      cause.rank = (culprit_ + 1) % of_.size;
+      cause.suspect = draw_ < 6 ? kNone : cause.rank;
+    }
     if (is_culprit_) {
-      sleep(kWhile);
-      group->abort(Status(Code::kUserFailure, kWords));
-      expect_told(group->health(), {Code::kUserFailure, culprit_, {}, kWords, true});
+      virtual_sleep(kWhile);
+      group->abort(Status(cause));
+      const int rank = is_of_other_group ? cause.rank : culprit_;
+      expect_told(group->health(), {cause.code, rank, {}, kWords, !is_of_other_group});
       expect_kept(*group);
     } else {
-      expect_both_told(*group, {Code::kAborted, culprit_, culprit_, kWords}, false,
+      const int suspect = cause.suspect == kNone ? culprit_ : cause.suspect;
+      const std::string words = fmt::format("rank {} aborted the group: ", culprit_);
+      expect_both_told(*group, {Code::kAborted, culprit_, suspect, words}, false,
                        [this](Duration took, const Status& status) { expect_soon(took, status); });
+      expect_told(group->health(), {Code::kAborted, culprit_, suspect, kWords});
     }
     end_failed(std::move(group));
   }
@@ -391,15 +563,20 @@ class GroupCheck {
     const int second = (culprit_ + 1) % of_.size;
     auto group = connected();
     if (group == nullptr) return;
+    here().result = kOwnErrors[draw_ % kOwnErrors.size()].result;
     if (is_culprit_) here().fails = is_header ? "ncclAllGather" : "ncclAllReduce";
     if (of_.rank == second) {
-      sleep(kWhile);
+      virtual_sleep(kWhile);
       here().fails = "ncclAllGather";
     }
+    const std::string_view name = kOwnErrors[draw_ % kOwnErrors.size()].name;
     const std::string words = is_header ? "the exchange of headers" : "ncclAllReduce";
     expect_both_told(*group, {Code::kTransport, culprit_, {}, words, true}, true,
                      [this](Duration took, const Status& status) { expect_soon(took, status); });
     const Status status = group->health();
+    if (!status.ok())
+      expect(status.failure().detail.find(fmt::format("({})", name)) != std::string::npos,
+             fmt::format("does not say '{}'", name), status);
     if (of_.rank == second && !status.ok())
       expect(attaches(status.failure(), fmt::format("rank {}: ", second)),
              "does not attach what it saw itself", status);
@@ -412,7 +589,7 @@ class GroupCheck {
     auto group = connected();
     if (group == nullptr) return;
     if (is_culprit_) {
-      sleep(kTimeout + kWhile);
+      virtual_sleep(kTimeout + kWhile);
       here().fails = "ncclAllGather";
       expect_both_told(*group, {Code::kTransport, culprit_, {}, "the exchange of headers", true},
                        true,
@@ -439,7 +616,7 @@ class GroupCheck {
     options_.keeps_for_shrink = false;  // what hides errors cannot be revoked
     auto group = connected();
     if (group == nullptr) return;
-    sum_well(*group);
+    if (draw_ < 6) sum_well(*group);
     meet("summed");
     if (is_culprit_) {
       end_idle(std::move(group));
@@ -465,9 +642,9 @@ class GroupCheck {
     Started first;
     Started second;
     const std::uint64_t before = group->progress();
-    if (is_culprit_) sleep(kMost);
+    if (is_culprit_) virtual_sleep(kMost);
     first.start(*group);
-    if (is_culprit_) sleep(kMost);
+    if (is_culprit_) virtual_sleep(kMost);
     second.start(*group);
     const Status one = end_of(*group, first);
     expect(one.ok(), "cannot wait for a rank that is late", one);
@@ -478,11 +655,47 @@ class GroupCheck {
     if (wrong_.empty()) end_idle(std::move(group));
   }
 
+  // More collectives are queued than a group submits at once, or has memory for at first. They end
+  // in their order when the last rank comes; if it gives up instead, each error names its own.
+  void many_are_queued() {
+    const bool gives_up = draw_ < 4;
+    auto group = connected();
+    if (group == nullptr) return;
+    std::vector<Started> all(20 + chance_.below(20));
+    const std::uint64_t before = group->progress();
+    if (is_culprit_) virtual_sleep(kWhile);
+    if (is_culprit_ && gives_up) group->abort(Status(Code::kUserFailure, kWords));
+    for (std::size_t i = 0; i < all.size() && !(is_culprit_ && gives_up); ++i) {
+      all[i].value = static_cast<float>(i + 1);
+      all[i].start(*group);
+    }
+    for (std::size_t i = 0; i < all.size() && !(is_culprit_ && gives_up); ++i) {
+      const Status status = end_of(*group, all[i]);
+      const auto number = static_cast<std::int64_t>(i);
+      if (gives_up) {
+        expect_told(status, {Code::kAborted, culprit_, culprit_, kWords});
+        expect(status.ok() || status.failure().sequence == number, "names another collective",
+               status);
+        continue;
+      }
+      expect(status.ok(), fmt::format("has an error of collective {}", i), status);
+      const float right = static_cast<float>(i + 1) * static_cast<float>(of_.size);
+      expect(all[i].value == right, fmt::format("has a wrong sum of collective {}", i));
+      expect(i == 0 || all[i].work.completed_at() >= all[i - 1].work.completed_at(),
+             "ends collectives in another order");
+      expect(all[i].work.sequence() == number, "numbers collectives differently");
+    }
+    if (gives_up) return end_failed(std::move(group));
+    expect(group->progress() - before == all.size(), "counts other collectives as ended");
+    meet("summed");
+    end_idle(std::move(group));
+  }
+
   void nothing_is_taken() {
     auto group = connected();
     if (group == nullptr) return;
     here().takes_nothing = is_culprit_;
-    if (!is_culprit_) sleep(kWhile);
+    if (!is_culprit_) virtual_sleep(kWhile);
     // Nothing else happens in the group that would make it look.
     const std::size_t count = is_culprit_ ? 1 : 2;
     expect_both_told(
@@ -525,15 +738,55 @@ class GroupCheck {
     expect_timeout(platform::now() - begun, status);
   }
 
+  // The communicator's id is damaged on its way from rank 0.
+  void id_is_damaged() {
+    store_->damages_id = true;
+    const Duration begun = platform::now();
+    const auto made = connect();
+    const Status status = made ? Status() : made.error();
+    expect_told(status, {Code::kPeerLost, {}, {}, "a peer has ended the group, and "});
+    expect_soon(platform::now() - begun, status);
+  }
+
   void rank_cannot_connect() {
+    if (culprit_ == 0 && draw_ > 9) return id_is_damaged();
     const bool has_no_id = culprit_ == 0 && draw_ < 6;
     const std::string words = has_no_id ? "ncclGetUniqueId" : "ncclCommInitRankConfig";
-    if (is_culprit_) here().fails = words;
+    const OwnError error = kOwnErrors[draw_ % kOwnErrors.size()];
+    constexpr const char* kLastError = "something is broken";
+    if (is_culprit_) {
+      here().fails = words;
+      here().result = error.result;
+      here().last_error = kLastError;
+    }
     const Duration begun = platform::now();
     const auto made = connect();
     const Status status = made ? Status() : made.error();
     expect_told(status, {Code::kTransport, culprit_, {}, words, true});
+    expect_told(status, {Code::kTransport,
+                         culprit_,
+                         {},
+                         fmt::format("({}); NCCL's last error: {}", error.name, kLastError),
+                         true});
     expect_soon(platform::now() - begun, status);
+  }
+
+  // A rank that goes on alone has nobody to compare anything with.
+  void goes_on_alone(std::unique_ptr<NcclProcessGroup> group) {
+    meet("summed");
+    if (!is_culprit_) return end_idle(std::move(group));
+    std::vector<int> others;
+    for (int rank = 0; rank < of_.size; ++rank)
+      if (rank != culprit_) others.push_back(rank);
+    options_.name += "/alone";
+    auto alone = NcclProcessGroup::shrink(*group, others, store_, options_);
+    if (!expect(alone.has_value(), "cannot go on alone", alone ? Status() : alone.error())) return;
+    expect((*alone)->rank() == 0 && (*alone)->size() == 1, "is not alone");
+    const int before = here().gathers;
+    sum_well(**alone);
+    expect(here().gathers == before, "gathers headers of no other rank");
+    end_idle(std::move(group));
+    end_idle(std::move(*alone));
   }
 
   // A smaller group of all ranks is a new one.
@@ -541,6 +794,7 @@ class GroupCheck {
     auto group = connected();
     if (group == nullptr) return;
     sum_well(*group);
+    if (draw_ < 6) return goes_on_alone(std::move(group));
     options_.name += "/again";
     auto again = NcclProcessGroup::shrink(*group, {}, store_, options_);
     if (!expect(again.has_value(), "cannot make its group anew", again ? Status() : again.error()))
@@ -553,17 +807,29 @@ class GroupCheck {
     end_idle(std::move(*again));
   }
 
+  // A rank that is late itself suspects nobody: those that have left had done their part (F2).
+  void expect_own_timeout(NcclProcessGroup& group, Started& started) {
+    const Status status = end_of(group, started);
+    expect_told(status, {Code::kTimeout, of_.rank, kNone, "; all ranks have entered it"});
+    expect_timeout(started.took(), status);
+    if (status.ok()) return;
+    expect(status.failure().detail.find("has left") == std::string::npos,
+           "says that a rank has left that had done its part", status);
+  }
+
   // The ranks that are done make a smaller group, or leave, while the last rank is still in the
   // last collective.
   void others_go_on() {
-    const bool shrinks = draw_ < 8;
+    const bool shrinks = draw_ < 5;
+    const bool is_too_late = draw_ > 8;
     auto group = connected();
     if (group == nullptr) return;
     const bool is_last = of_.rank == of_.size - 1;
-    if (is_last) here().delay = kWhile;
+    if (is_last) here().delay = is_too_late ? kTimeout + kWhile : kWhile;
     Started started;
     started.value = of_.rank == 0 ? 5.0F : 0.0F;
     started.start(*group, Op::kBroadcast);
+    if (is_last && is_too_late) return expect_own_timeout(*group, started);
     if (!is_last || !shrinks) {
       const Status status = end_of(*group, started);
       expect(status.ok() && started.value == 5.0F, "cannot take part in a broadcast", status);
@@ -593,7 +859,7 @@ class GroupCheck {
     if (is_culprit_) {
       if (is_slow) store_->delay = kTimeout * 8 / 10;
       store_->damages = !is_slow;
-      sleep(kWhile);
+      virtual_sleep(kWhile);
       group->abort(Status(Code::kUserFailure, kWords));
     } else {
       const int suspect = of_.size == 2 ? culprit_ : kNone;
@@ -602,6 +868,37 @@ class GroupCheck {
                        [this](Duration took, const Status& status) { expect_soon(took, status); });
     }
     end_failed(std::move(group));
+  }
+
+  // The rank that the others have left starts one more collective, also as the first one of all.
+  void one_more_is_started() {
+    const int last = of_.size - 1;
+    auto group = connected();
+    if (group == nullptr) return;
+    for (std::uint32_t i = 0; i < draw_ % 3; ++i) sum_well(*group);
+    meet("summed");
+    if (of_.rank == last) {
+      meet("smaller");
+      Started sum;
+      sum.start(*group);
+      const Status status = end_of(*group, sum);
+      expect_told(status, {Code::kAborted, {}, {}, "makes a smaller group"});
+      expect_soon(sum.took(), status);
+      if (!status.ok())
+        expect(status.failure().rank >= 0 && status.failure().rank < last,
+               "does not name a rank that has made a smaller group", status);
+      static_cast<void>(meet("failed"));
+      return;
+    }
+    options_.name += "/smaller";
+    auto smaller = NcclProcessGroup::shrink(*group, {last}, store_, options_);
+    meet("smaller");
+    static_cast<void>(meet("failed"));
+    if (!expect(smaller.has_value(), "cannot make a smaller group",
+                smaller ? Status() : smaller.error()))
+      return;
+    group.reset();
+    sum_well(**smaller);
   }
 
   // Where one rank has something in flight, all ranks end the old group as one that has failed.
@@ -619,7 +916,7 @@ class GroupCheck {
     }
     Started started;
     if (of_.rank == 0) started.start(*group);
-    sleep(kWhile);
+    virtual_sleep(kWhile);
     options_.name += "/smaller";
     auto smaller = NcclProcessGroup::shrink(*group, {of_.size - 1}, store_, options_);
     if (of_.rank == 0) {
@@ -682,7 +979,7 @@ class GroupCheck {
     sum.collective.ready = gpu_.record(gpu_.current_stream());
     sum.start(*group);
     if (is_culprit_) {
-      sleep(kWhile);
+      virtual_sleep(kWhile);
       group->abort(Status(Code::kUserFailure, kWords));
     }
     const Status status = end_of(*group, sum);
@@ -717,6 +1014,192 @@ class GroupCheck {
            fmt::format("ends a communicator that cannot be finalized with {} of ncclCommDestroy "
                        "and {} of ncclCommAbort",
                        here().destroyed, here().aborted));
+  }
+
+  // ---- Payloads ----
+
+  Payload drawn_payload() {
+    constexpr std::array<DType, 7> kTypes{DType::kFloat32,  DType::kFloat64, DType::kFloat16,
+                                          DType::kBFloat16, DType::kInt32,   DType::kByte,
+                                          DType::kComplex64};
+    constexpr std::array<Op, 3> kOps{Op::kAllReduceSum, Op::kBroadcast, Op::kAllGather};
+    const auto size = static_cast<std::uint32_t>(of_.size);
+    Payload payload;
+    payload.op = kOps[chance_.below(3)];
+    payload.dtype = kTypes[chance_.below(payload.op == Op::kAllReduceSum ? 5 : 7)];
+    payload.reduction = chance_.percent(50) ? Reduction::kRankOrdered : Reduction::kNative;
+    const std::array<std::uint32_t, 5> counts{0, 1, chance_.below(2 * size + 2), 2 * size,
+                                              chance_.below(70)};
+    payload.count = counts[chance_.below(5)];
+    if (is_header(payload.bytes())) ++payload.count;
+    payload.root = static_cast<int>(chance_.below(size));
+    payload.is_on_gpu = chance_.percent(50);
+    payload.is_verified = chance_.percent(50);
+    return payload;
+  }
+
+  // Runs it, and returns how it has ended. Where that is well, the result is right, and nothing
+  // beside it has changed (G10).
+  Status carry_out(NcclProcessGroup& group, const Payload& payload) {
+    constexpr std::byte kGuard{0x5a};
+    constexpr std::size_t kGuards = 8;
+    const bool is_gather = payload.op == Op::kAllGather;
+    const std::vector<std::byte> right = payload.result(group.size());
+    std::vector<std::byte> data = payload.sent(group.rank());
+    data.resize(data.size() + kGuards, kGuard);
+    std::vector<std::byte> gathered(is_gather ? right.size() + kGuards : kGuards, kGuard);
+    Started started;
+    Collective& it = started.collective;
+    it.dtype = payload.dtype;
+    it.reduction = payload.reduction;
+    it.verify = payload.is_verified;
+    it.root = payload.root;
+    it.data = data.data();
+    it.gathered = gathered.data();
+    Ref<Storage> on_gpu;
+    Ref<Storage> gathered_on_gpu;
+    if (payload.is_on_gpu) {
+      on_gpu = *gpu_.allocate(data.size());
+      gathered_on_gpu = *gpu_.allocate(gathered.size());
+      write(gpu_, data, on_gpu->data(), Deadline::in(kNever)).ignore();
+      write(gpu_, gathered, gathered_on_gpu->data(), Deadline::in(kNever)).ignore();
+      it.device = &gpu_;
+      it.data = on_gpu->data();
+      it.gathered = gathered_on_gpu->data();
+      it.ready = gpu_.record(gpu_.current_stream());
+    }
+    started.start(group, payload.op, payload.count);
+    Status status = end_of(group, started);
+    if (!status.ok()) return status;
+    if (payload.is_on_gpu) {
+      read(gpu_, on_gpu->data(), data, Deadline::in(kNever)).ignore();
+      read(gpu_, gathered_on_gpu->data(), gathered, Deadline::in(kNever)).ignore();
+    }
+    std::vector<std::byte> wanted = is_gather ? payload.sent(group.rank()) : right;
+    wanted.resize(wanted.size() + kGuards, kGuard);
+    std::vector<std::byte> wanted_gathered = is_gather ? right : std::vector<std::byte>();
+    wanted_gathered.resize(wanted_gathered.size() + kGuards, kGuard);
+    expect(
+        data == wanted && gathered == wanted_gathered,
+        fmt::format("has a wrong result of '{} of {} {}{}{}'", name_of(payload.op), payload.count,
+                    lockstep::name_of(payload.dtype), payload.is_on_gpu ? " on the GPU" : "",
+                    payload.is_verified ? ", verified" : ""));
+    return status;
+  }
+
+  // A group that was made smaller, or of all ranks: then it is as good as that of another run.
+  std::unique_ptr<NcclProcessGroup> another_group(bool is_smaller, const char* name) {
+    options_.name = name_ + "/" + name;
+    auto group = connected();
+    if (group == nullptr || !is_smaller) return group;
+    const int last = of_.size - 1;
+    if (of_.rank == last) {
+      meet(name);
+      end_idle(std::move(group));
+      return {};
+    }
+    options_.name += "/smaller";
+    auto smaller = NcclProcessGroup::shrink(*group, {last}, store_, options_);
+    meet(name);
+    if (!expect(smaller.has_value(), "cannot make a smaller group",
+                smaller ? Status() : smaller.error()))
+      return {};
+    end_idle(std::move(group));
+    return std::move(*smaller);
+  }
+
+  // What is sent arrives, whatever its kind, dtype, size and place. Of a verified collective, a
+  // byte that changes on the way of one rank's payload is noticed by the rank that receives it, and
+  // so is an earlier payload of this group or of another one (F3).
+  void payloads_are_checked() {
+    const bool is_smaller = of_.size > 2 && draw_ % 2 == 0;
+    const bool replays = is_smaller || draw_ % 4 == 1;
+    const bool is_of_other_group = is_smaller || draw_ < 6;
+    const int sender = is_smaller ? culprit_ % (of_.size - 1) : culprit_;
+    const std::array<Payload, 2> first{drawn_payload(), drawn_payload()};
+    Payload last = drawn_payload();
+    last.is_verified = true;
+    last.count = chance_.percent(30) ? 1 : std::max<std::size_t>(last.count, 1);
+    if (is_smaller) last.root %= of_.size - 1;
+    const int size = is_smaller ? of_.size - 1 : of_.size;
+    const int sends = (size - 1) * (last.op == Op::kAllGather ? 1 : 2);
+    const bool is_sender = of_.rank == sender;
+    Tampering& tampering = here().tampering;
+    tampering.number = static_cast<int>(chance_.below(static_cast<std::uint32_t>(sends)));
+    tampering.place = chance_.word();
+    tampering.change = std::byte(1 + chance_.below(255));
+
+    auto group = another_group(is_smaller, "first");
+    if (group != nullptr && !is_smaller)
+      for (const Payload& payload : first) {
+        const Status status = carry_out(*group, payload);
+        expect(status.ok(), "cannot carry out a collective", status);
+      }
+    if (group != nullptr && replays) {
+      if (is_sender) tampering.kind = Tampering::Kind::kRecords;
+      const Status status = carry_out(*group, last);
+      expect(status.ok(), "cannot carry out a verified collective", status);
+    }
+    tampering.kind = Tampering::Kind::kNone;
+    meet("carried out");
+    if (replays && is_of_other_group) {
+      if (group != nullptr) end_idle(std::move(group));
+      group = another_group(is_smaller, "second");
+      // Its collectives have the numbers that those of the first one had.
+      if (group != nullptr && !is_smaller)
+        for (const Payload& payload : first)
+          expect(carry_out(*group, payload).ok(), "cannot carry out a collective");
+    }
+    tampering.sends = 0;
+    here().destroyed = here().aborted = 0;
+    if (is_sender) tampering.kind = replays ? Tampering::Kind::kReplays : Tampering::Kind::kFlips;
+    Status status;
+    if (group != nullptr) status = carry_out(*group, last);
+    const auto receivers = meet("received", std::to_string(tampering.receiver));
+    tampering.kind = Tampering::Kind::kNone;
+    if (group == nullptr) return static_cast<void>(meet("failed"));
+    // Others may have received everything by then, or not.
+    const int receiver = std::atoi(receivers[static_cast<std::size_t>(sender)].c_str());
+    expect(receiver != kNone, "does not send each rank its part of a verified payload");
+    if (of_.rank == receiver || !status.ok())
+      expect_told(status, {Code::kCorrupted, receiver, sender, "is not what was to be sent", true});
+    end_failed(std::move(group));
+  }
+
+  // ---- Notes ----
+
+  // What nobody has written who has left, or made a smaller group, is no reason to fail, and nobody
+  // is suspected for it (F2).
+  void notes_are_damaged() {
+    const bool is_about_leaving = draw_ < 3;
+    const std::string of_no_rank = fmt::format("{} 0", of_.size);
+    const std::array<std::string, 6> of_shrinks{"", "x", "-1 0", "0 -1", of_no_rank, of_no_rank};
+    const std::array<std::string, 3> of_leaving{"", "x", "-1"};
+    const std::uint32_t which = chance_.below(6);
+    const std::string& note = is_about_leaving ? of_leaving[which % 3] : of_shrinks[which];
+    options_.keeps_for_shrink = false;
+    auto group = connected();
+    if (group == nullptr) return;
+    const std::string key = is_about_leaving ? fmt::format("/left/{}", culprit_) : "/shrinks";
+    if (is_culprit_) static_cast<void>(store_->set(name_ + key, note));
+    meet("written");
+    if (!is_about_leaving) {
+      if (is_culprit_) virtual_sleep(kWhile);  // The other ranks look meanwhile.
+      sum_well(*group);
+      meet("summed");
+      return end_idle(std::move(group));
+    }
+    here().hides_errors = true;
+    if (!is_culprit_) {
+      Started sum;
+      sum.start(*group);
+      const Status status = end_of(*group, sum);
+      expect_told(status, {Code::kTimeout, {}, kNone, kUnentered});
+      if (!status.ok())
+        expect(status.failure().detail.find("has left") == std::string::npos,
+               "says that a rank has left that has not", status);
+    }
+    end_failed(std::move(group));
   }
 
   const GroupOfCheck of_;

@@ -27,6 +27,8 @@
 #include "properties/lane/report_check.h"
 #include "properties/lane/roster_check.h"
 #include "properties/lane/rows_check.h"
+#include "properties/lane/staged_check.h"
+#include "properties/lane/wait_check.h"
 #include "properties/lane/wrong_calls.h"
 #include "properties/observe/coordinator.h"
 #include "properties/observe/training.h"
@@ -198,16 +200,39 @@ class SimEnvironment final : public RankEnvironment {
     return wrong_answer_.empty() ? rosters_.wrong() : wrong_answer_;
   }
 
-  // The ranks of half of the programs ask what a group over NCCL tells them (F2). They do so before
-  // they train, as no fault of the plan acts then. A fault that the lane plans for one call does.
+  // The ranks of three in four programs ask what a group over NCCL tells them (F2). They do so
+  // before they train, as no fault of the plan acts then. A fault that the lane plans for one call
+  // does.
   void ask_a_group() {
-    const bool asks = nccl_ && case_.program.world > 1 && (case_.program.key >> 27 & 1) == 1;
+    const bool asks = nccl_ && case_.program.world > 1 && (case_.program.key >> 27 & 3) != 0;
     if (!asks || world_.aborts_may_hang || is_shrink_faulty(case_) || fault_of_revoke(case_))
       return;
     wrong_answer_ =
         wrongly_told(world_.nccl->api(), *gpu_, world_.store,
                      {"check", static_cast<int>(rank_), static_cast<int>(case_.program.world),
                       case_.program.key, world_.notices_lost_peers});
+  }
+
+  // The first rank of some programs asks, when all ranks have trained, what needs no other rank and
+  // takes time: what a caller learns behind a group (F1), a group through host memory (F2, F8), and
+  // who is in a roster (F9).
+  void ask_at_the_end() {
+    if (rank_ != 0 || exited() || !wrong_answer_.empty()) return;
+    const std::uint32_t key = case_.program.key;
+    switch (key >> 26 & 31) {
+      case 5:
+        wrong_answer_ = wrongly_waited(key);
+        if (wrong_answer_.empty()) wrong_answer_ = wrongly_named(key);
+        break;
+      case 6:
+        wrong_answer_ = wrongly_staged(key);
+        break;
+      case 7:
+        wrong_answer_ = wrongly_agreed(key);
+        break;
+      default:
+        break;
+    }
   }
 
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
@@ -225,6 +250,8 @@ class SimEnvironment final : public RankEnvironment {
       observation.races.push_back("rank " + std::to_string(rank_) + ", " + finding.to_string());
     // A group whose abort hangs keeps what it has until its process ends.
     const bool is_stuck = world_.nccl && world_.nccl->has_hung_abort(rank_);
+    if (is_stuck && !gpu_->is_left() && wrong_answer_.empty())
+      wrong_answer_ = "a group whose abort hangs does not leave the GPU to the process (F8)";
     if (!is_stuck) observation.leaked_bytes += gpu_->allocated_bytes();
     if (!is_stuck && !may_keep_stream() && gpu_->streams_in_use() > 0 && wrong_answer_.empty())
       wrong_answer_ =
@@ -501,6 +528,7 @@ class SimLane final : public properties::Lane {
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
         environment.close_gpu(observation);
+        environment.ask_at_the_end();
         std::string& wrong = observation.ranks[rank].wrong_answer;
         if (wrong.empty()) wrong = environment.wrong_answer();
         world_->coordinator->leave(rank);

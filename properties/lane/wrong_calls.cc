@@ -23,7 +23,11 @@ class WrongCalls {
       : api_(api), gpu_(gpu), group_(group), store_(std::make_shared<HashStore>()) {}
 
   std::string run(bool may_connect) {
-    if (may_connect) try_other_communicators();
+    if (may_connect) {
+      try_other_communicators();
+      try_results();
+      try_name_again();
+    }
     try_collectives();
     try_places();
     try_times();
@@ -141,6 +145,53 @@ class WrongCalls {
   }
 
   // ---- What NCCL makes ----
+
+  // NCCL returns this, and makes no communicator.
+  template <NcclResult kResult>
+  static NcclResult init_with(NcclComm*, int, NcclUniqueId, int, NcclConfig*) {
+    return kResult;
+  }
+
+  // An error says what NCCL has returned. Whether another rank may be the cause depends on it.
+  void try_results() {
+    struct Returned {
+      decltype(NcclApi::comm_init_rank_config) function;
+      Code code;
+      const char* words;
+      bool is_definite;
+    };
+    constexpr auto kUnknown = static_cast<NcclResult>(99);
+    for (const auto& [function, code, words, is_definite] : std::vector<Returned>{
+             {init_with<NcclResult::kSuccess>, Code::kTransport, "gave no communicator", false},
+             {init_with<NcclResult::kInProgress>, Code::kTransport, "(ncclInProgress)", true},
+             {init_with<NcclResult::kRemoteError>, Code::kPeerLost, "(ncclRemoteError)", false},
+             {init_with<NcclResult::kTimeout>, Code::kTimeout, "(ncclTimeout)", false},
+             {init_with<kUnknown>, Code::kTransport, "(a result that is not known here)", true}}) {
+      NcclApi api = api_;
+      api.comm_init_rank_config = function;
+      api.get_last_error = [](NcclComm) -> const char* { return nullptr; };
+      NcclOptions options;
+      options.name = words;
+      const auto made = NcclProcessGroup::connect(api, gpu_, store_, 0, 1, options);
+      const Status status = made ? Status() : made.error();
+      const bool is_right = status.code() == code && status.failure().definite == is_definite &&
+                            status.failure().detail.find(words) != std::string::npos &&
+                            status.failure().detail.find("last error") == std::string::npos;
+      if (!is_right && wrong_.empty())
+        wrong_ = std::string("a group had to fail with a text that has '") + words +
+                 "': " + status.to_string();
+    }
+  }
+
+  // Two groups cannot have one name.
+  void try_name_again() {
+    NcclOptions options;
+    options.name = "twice";
+    const auto made = NcclProcessGroup::connect(api_, gpu_, store_, 0, 1, options);
+    if (!made && wrong_.empty()) wrong_ = "a group cannot be made: " + made.error().to_string();
+    const auto again = NcclProcessGroup::connect(api_, gpu_, store_, 0, 1, options);
+    expect("a group", again ? Status() : again.error(), "give each group its own");
+  }
 
   // A communicator that is not the one that was asked for is no group.
   void try_other_communicators() {

@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
@@ -11,6 +13,7 @@ bool CollectiveHeader::is_rank_ordered_sum() const {
 }
 
 CollectiveHeader header_of(const Collective& collective, std::int64_t sequence) {
+  LOCKSTEP_CHECK_GE(sequence, 0);
   CollectiveHeader header;
   header.op = static_cast<std::uint8_t>(collective.op);
   header.dtype = static_cast<std::uint8_t>(collective.dtype);

@@ -71,6 +71,7 @@ platform::Duration Work::completed_at() const {
 bool ProcessGroup::can_reach(const Device& device) const { return device.is_host(); }
 
 void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence) {
+  LOCKSTEP_CHECK_GE(sequence, 0);
   if (!failure.collective.empty()) return;
   failure.collective = name_of(collective.op);
   failure.sequence = sequence;
@@ -82,6 +83,7 @@ void note_collective(Failure& failure, const Collective& collective, std::int64_
 
 Status cause_of_abort(Status cause, int rank) {
   LOCKSTEP_CHECK(!cause.ok());
+  LOCKSTEP_CHECK_GE(rank, 0);
   Failure& failure = cause.failure();
   const bool is_of_user = failure.rank == kNone && failure.suspect == kNone &&
                           failure.reported_by == kNone && failure.sequence == kNone;
@@ -92,6 +94,8 @@ Status cause_of_abort(Status cause, int rank) {
 }
 
 Failure abort_for_peers(const Status& cause, int rank) {
+  LOCKSTEP_CHECK(!cause.ok());
+  LOCKSTEP_CHECK_GE(rank, 0);
   Failure failure = cause.failure();
   failure.code = Code::kAborted;
   failure.rank = rank;
@@ -112,6 +116,7 @@ platform::Deadline deadline_behind(platform::Duration timeout) {
 }
 
 Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups) {
+  LOCKSTEP_CHECK_LT(0u, groups.size());
   platform::Duration timeout{};
   for (const ProcessGroup* group : groups) timeout = std::max(timeout, group->timeout());
   const auto progress = [&groups] {
@@ -123,6 +128,7 @@ Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups
     Status status = work.wait(deadline_behind(timeout));
     if (status.ok() || work.done())
       return status.ok() ? status : work.wait(platform::Deadline::in({}));
+    LOCKSTEP_CHECK(status.code() == Code::kTimeout);
     const std::uint64_t now = progress();
     if (now == seen) return status;
     seen = now;
@@ -134,6 +140,7 @@ Status run(ProcessGroup& group, const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(group.start(collective, work));
   const Status status = wait_behind(work, {&group});
   if (work.done()) return work.wait(platform::Deadline::never());
+  LOCKSTEP_CHECK(!status.ok());
   group.abort(status);
   return work.wait(platform::Deadline::never());  // abort() completes what is in flight.
 }

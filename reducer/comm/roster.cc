@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -51,6 +53,7 @@ Result<Roster> roster_from(std::int64_t generation, const std::string& text,
     if (roster.members.back() == name) roster.rank = roster.size() - 1;
   }
   if (roster.members.empty() || roster.stayed > roster.size()) return failed(damaged);
+  LOCKSTEP_CHECK_LT(roster.rank, roster.size());
   return roster;
 }
 
@@ -112,10 +115,12 @@ class Candidate {
 
   // Waits for others, and writes down who is there, unless somebody else has.
   Status write() {
+    LOCKSTEP_CHECK(may_write());
     const Deadline until = earlier(Deadline::in(options_.patience), deadline_);
     auto staying = read_names(true, std::min(last_.size(), options_.most), until);
     if (!staying) return staying.error();
     const int free = options_.most - static_cast<int>(staying->size());
+    LOCKSTEP_CHECK_GE(free, 0);
     auto joining = read_names(false, free, until);
     if (!joining) return joining.error();
     const Roster roster = order(*staying, *joining);
@@ -139,6 +144,7 @@ class Candidate {
       if (!name) return failed(name.error());
       names.push_back(std::move(*name));
     }
+    LOCKSTEP_CHECK_LE(static_cast<int>(names.size()), std::max(most, 0));
     return names;
   }
 
@@ -192,6 +198,7 @@ Result<Roster> agree_on_roster(Store& store, const Roster& last, const RosterOpt
   while (true) {
     auto next = next_generation(store, generation);
     if (!next) return failed(next.error());
+    LOCKSTEP_CHECK_GE(*next, generation);
     // An attempt before this one may have entered the process, and the members have taken it since.
     if (*next > generation) {
       auto newest = Candidate(store, last, *next - 1, options, deadline).run();

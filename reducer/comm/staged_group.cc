@@ -5,17 +5,9 @@
 #include <utility>
 
 #include "reducer/base/check.h"
-#include "reducer/device/grow.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
-namespace {
-
-std::size_t bytes_of(const Collective& collective) {
-  return static_cast<std::size_t>(collective.count) * size_of(collective.dtype);
-}
-
-}  // namespace
 
 Result<std::unique_ptr<StagedGroup>> StagedGroup::create(std::shared_ptr<ProcessGroup> group,
                                                          Device& device) {
@@ -26,7 +18,7 @@ Result<std::unique_ptr<StagedGroup>> StagedGroup::create(std::shared_ptr<Process
 }
 
 StagedGroup::StagedGroup(std::shared_ptr<ProcessGroup> group, Device& device, const Stream& stream)
-    : group_(std::move(group)), device_(device), stream_(stream) {
+    : group_(std::move(group)), stream_(device, stream, group_->rank(), group_->size()) {
   const std::string name = "rank " + std::to_string(group_->rank()) + " staged ";
   sender_ = platform::Thread(name + "sends", [this] { send(); });
   receiver_ = platform::Thread(name + "receives", [this] { receive(); });
@@ -38,12 +30,43 @@ StagedGroup::~StagedGroup() {
   lock.unlock();
   if (is_busy) abort(Status(Code::kAborted, "the process group was destroyed"));
   lock.lock();
-  is_closing_ = true;
+  to_send_.close();
   changed_.notify_all();
   lock.unlock();
   sender_.join();
   receiver_.join();
-  if (stuck_.empty()) device_.give_back(stream_);
+  LOCKSTEP_CHECK_EQ(in_flight_, 0u);
+  // What took too long may have ended by now. Otherwise the device goes on to use this memory.
+  const bool is_idle =
+      stuck_.empty() || stream_.synchronize(stream_.record(), platform::Deadline::in({})).ok();
+  if (is_idle) stream_.give_back();
+  for (const std::unique_ptr<Entry>& entry : stuck_) {
+    if (is_idle) break;
+    entry->memory.data.abandon();
+    entry->memory.gathered.abandon();
+  }
+}
+
+void StagedGroup::Queue::push(std::unique_ptr<Entry> entry) {
+  LOCKSTEP_CHECK(entry != nullptr);
+  LOCKSTEP_CHECK(!is_closed_);
+  entries_.push_back(std::move(entry));
+}
+
+std::unique_ptr<StagedGroup::Entry> StagedGroup::Queue::pop() {
+  LOCKSTEP_CHECK(is_ready());
+  if (entries_.empty()) return nullptr;
+  std::unique_ptr<Entry> entry = std::move(entries_.front());
+  entries_.pop_front();
+  return entry;
+}
+
+// Returns an entry whose memory is not in use, or null.
+std::unique_ptr<StagedGroup::Entry> StagedGroup::unused_entry() {
+  if (spare_.empty()) return nullptr;
+  std::unique_ptr<Entry> entry = std::move(spare_.front());
+  spare_.pop_front();
+  return entry;
 }
 
 Status StagedGroup::start(const Collective& collective, Work& work) try {
@@ -55,49 +78,27 @@ Status StagedGroup::start(const Collective& collective, Work& work) try {
       note_collective(refusal.failure(), collective, next_sequence_);
       return refusal;
     }
-    if (!spare_.empty()) {
-      entry = std::move(spare_.front());
-      spare_.pop_front();
-    }
+    entry = unused_entry();
   }
   if (!entry) entry = std::make_unique<Entry>();
   entry->collective = collective;
   entry->work = &work;
   entry->is_staged = collective.device != nullptr && !collective.device->is_host();
-  Status staged = entry->is_staged ? stage(*entry) : Status();
+  Result<Event> downloaded =
+      entry->is_staged ? stream_.download(collective, entry->memory) : Event();
   platform::MutexLock lock(mutex_);
-  if (!staged.ok()) {
-    note_collective(staged.failure(), collective, next_sequence_);
-    return staged;
+  if (!downloaded) {
+    note_collective(downloaded.error().failure(), collective, next_sequence_);
+    return std::move(downloaded.error());
   }
-  to_send_.push_back(std::move(entry));
+  entry->downloaded = *downloaded;
+  to_send_.push(std::move(entry));
   ++in_flight_;
   work.begin(next_sequence_++);
   changed_.notify_all();
   return {};
 } catch (const std::bad_alloc&) {
   return out_of_memory();
-}
-
-// Submits the copy to the host. The group works on the host addresses of the entry.
-Status StagedGroup::stage(Entry& entry) {
-  Collective& collective = entry.collective;
-  LOCKSTEP_CHECK(collective.device == &device_);
-  const std::size_t bytes = bytes_of(collective);
-  const bool gathers = collective.op == Op::kAllGather;
-  const std::size_t all = gathers ? bytes * static_cast<std::size_t>(size()) : 0;
-  LOCKSTEP_RETURN_IF_ERROR(grow(device_, entry.data, bytes));
-  LOCKSTEP_RETURN_IF_ERROR(grow(device_, entry.gathered, all));
-  const platform::MutexLock lock(starting_);
-  device_.wait(stream_, collective.ready);
-  if (bytes > 0) {
-    device_.note_use(stream_, collective.data);
-    if (gathers) device_.note_use(stream_, collective.gathered);
-  }
-  const bool is_needed = collective.op != Op::kBroadcast || collective.root == rank();
-  if (is_needed && bytes > 0) device_.download(stream_, collective.data, entry.data, 0, bytes);
-  entry.downloaded = device_.record(stream_);
-  return {};
 }
 
 void StagedGroup::abort(const Status& given) {
@@ -109,32 +110,33 @@ void StagedGroup::abort(const Status& given) {
   group_->abort(cause);
 }
 
-// Returns the next entry of a queue, or null when the queue is empty and closed.
-std::unique_ptr<StagedGroup::Entry> StagedGroup::next(Entries StagedGroup::*queue,
-                                                      bool StagedGroup::*is_closed) {
+std::unique_ptr<StagedGroup::Entry> StagedGroup::next_to_send() {
   platform::MutexLock lock(mutex_);
-  Entries& entries = this->*queue;
   changed_.wait(mutex_, platform::Deadline::never(),
-                [&] { return this->*is_closed || !entries.empty(); });
-  if (entries.empty()) return nullptr;
-  std::unique_ptr<Entry> entry = std::move(entries.front());
-  entries.pop_front();
-  return entry;
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return to_send_.is_ready(); });
+  return to_send_.pop();
+}
+
+std::unique_ptr<StagedGroup::Entry> StagedGroup::next_to_receive() {
+  platform::MutexLock lock(mutex_);
+  changed_.wait(mutex_, platform::Deadline::never(),
+                [this]() LOCKSTEP_REQUIRES(mutex_) { return to_receive_.is_ready(); });
+  return to_receive_.pop();
 }
 
 void StagedGroup::send() {
-  while (std::unique_ptr<Entry> entry = next(&StagedGroup::to_send_, &StagedGroup::is_closing_)) {
+  while (std::unique_ptr<Entry> entry = next_to_send()) {
     Status status = begin(*entry);
     if (!status.ok()) {
       end(std::move(entry), std::move(status));
       continue;
     }
     platform::MutexLock lock(mutex_);
-    to_receive_.push_back(std::move(entry));
+    to_receive_.push(std::move(entry));
     changed_.notify_all();
   }
   platform::MutexLock lock(mutex_);
-  is_sent_ = true;
+  to_receive_.close();
   changed_.notify_all();
 }
 
@@ -154,9 +156,9 @@ Status StagedGroup::begin(Entry& entry) {
   LOCKSTEP_RETURN_IF_ERROR(cause());
   Collective sent = entry.collective;
   if (entry.is_staged) {
-    LOCKSTEP_RETURN_IF_ERROR(own(device_.synchronize(entry.downloaded, entry.deadline)));
-    sent.data = entry.data.to_write(0, entry.data.bytes());
-    sent.gathered = entry.gathered.to_write(0, entry.gathered.bytes());
+    LOCKSTEP_RETURN_IF_ERROR(own(stream_.synchronize(entry.downloaded, entry.deadline)));
+    sent.data = entry.memory.data.to_write(0, entry.memory.data.bytes());
+    sent.gathered = entry.memory.gathered.to_write(0, entry.memory.gathered.bytes());
     sent.device = nullptr;
     sent.ready = {};
   }
@@ -174,44 +176,33 @@ Status StagedGroup::own(Status status) const {
 }
 
 void StagedGroup::receive() {
-  while (std::unique_ptr<Entry> entry = next(&StagedGroup::to_receive_, &StagedGroup::is_sent_)) {
+  while (std::unique_ptr<Entry> entry = next_to_receive()) {
     Status status = finish(*entry);
     end(std::move(entry), std::move(status));
   }
 }
 
 Status StagedGroup::finish(Entry& entry) {
-  const Collective& collective = entry.collective;
   // The group ends every collective that it started.
   Status sent = entry.sent.wait(platform::Deadline::never());
   entry.deadline = platform::Deadline::in(timeout());
   LOCKSTEP_RETURN_IF_ERROR(std::move(sent));
   // The group may have completed this collective although an earlier one then failed on the device.
   LOCKSTEP_RETURN_IF_ERROR(cause());
-  if (!entry.is_staged) return {};
-  const platform::MutexLock lock(starting_);
-  const std::size_t bytes = bytes_of(collective);
-  if (collective.op == Op::kAllGather)
-    device_.upload(stream_, entry.gathered, 0, collective.gathered,
-                   bytes * static_cast<std::size_t>(size()));
-  else if (bytes > 0)
-    device_.upload(stream_, entry.data, 0, collective.data, bytes);
+  if (entry.is_staged) stream_.upload(entry.collective, entry.memory);
   return {};
 }
 
 void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
+  LOCKSTEP_CHECK(entry != nullptr);
   bool is_idle = true;
   // A device that has not answered in time is not waited for again, however much is queued.
   if (is_stuck()) entry->deadline = platform::Deadline::in({});
   if (entry->is_staged) {  // Whatever the result is, the device first ends its use of all memory.
-    Event last;
-    {
-      const platform::MutexLock lock(starting_);
-      last = device_.record(stream_);
-    }
-    Status passed = own(device_.synchronize(last, entry->deadline));
+    const Event last = stream_.record();
+    Status passed = own(stream_.synchronize(last, entry->deadline));
     // An error does not say that the device is done. Only a wait that succeeds does.
-    is_idle = passed.ok() || device_.synchronize(last, entry->deadline).ok();
+    is_idle = passed.ok() || stream_.synchronize(last, entry->deadline).ok();
     if (status.ok()) status = std::move(passed);
   }
   if (!status.ok()) {
@@ -223,6 +214,7 @@ void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
   Work& work = *entry->work;
   {
     platform::MutexLock lock(mutex_);
+    LOCKSTEP_CHECK_LT(0u, in_flight_);
     --in_flight_;
     (is_idle ? spare_ : stuck_).push_back(std::move(entry));
   }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "reducer/comm/process_group.h"
+#include "reducer/comm/staging_stream.h"
 #include "reducer/device/device.h"
 
 namespace lockstep {
@@ -39,7 +40,7 @@ class StagedGroup final : public ProcessGroup {
   bool can_scale(DType dtype) const override { return group_->can_scale(dtype); }
   bool can_verify() const override { return group_->can_verify(); }
   bool can_reach(const Device& device) const override {
-    return &device == &device_ || group_->can_reach(device);
+    return stream_.is_of(device) || group_->can_reach(device);
   }
   Status start(const Collective& collective, Work& work) override;
   void abort(const Status& cause) override;
@@ -55,43 +56,57 @@ class StagedGroup final : public ProcessGroup {
     bool is_staged = false;
     platform::Deadline deadline = platform::Deadline::never();
     Event downloaded;
-    PinnedMemory data;
-    PinnedMemory gathered;
+    StagingStream::Memory memory;
     Work sent;
   };
   using Entries = std::deque<std::unique_ptr<Entry>>;
+  // Entries on their way to a thread, in their order. Under mutex_.
+  class Queue {
+   public:
+    void push(std::unique_ptr<Entry> entry);
+    void close() { is_closed_ = true; }  // Nothing is pushed after this.
+    // Whether there is an entry, or will never be one again.
+    bool is_ready() const { return is_closed_ || !entries_.empty(); }
+    // Returns the next entry, or null if there will never be one. Requires is_ready().
+    std::unique_ptr<Entry> pop();
+
+   private:
+    Entries entries_;
+    bool is_closed_ = false;
+  };
 
   StagedGroup(std::shared_ptr<ProcessGroup> group, Device& device, const Stream& stream);
-  Status stage(Entry& entry);
+  std::unique_ptr<Entry> unused_entry() LOCKSTEP_REQUIRES(mutex_);
+
+  // The sender runs these.
   void send();
+  std::unique_ptr<Entry> next_to_send() LOCKSTEP_EXCLUDES(mutex_);
+  Status begin(Entry& entry) LOCKSTEP_EXCLUDES(mutex_);
+
+  // The receiver runs these.
   void receive();
-  Status begin(Entry& entry);
+  std::unique_ptr<Entry> next_to_receive() LOCKSTEP_EXCLUDES(mutex_);
+  Status finish(Entry& entry) LOCKSTEP_EXCLUDES(mutex_);
+
+  void end(std::unique_ptr<Entry> entry, Status status) LOCKSTEP_EXCLUDES(mutex_);
   Status own(Status status) const;
-  Status cause();
-  bool is_stuck();
-  Status finish(Entry& entry);
-  void end(std::unique_ptr<Entry> entry, Status status);
-  std::unique_ptr<Entry> next(Entries StagedGroup::*queue, bool StagedGroup::*is_closed);
+  Status cause() LOCKSTEP_EXCLUDES(mutex_);
+  bool is_stuck() LOCKSTEP_EXCLUDES(mutex_);
 
   const std::shared_ptr<ProcessGroup> group_;
-  Device& device_;
-  const Stream stream_;
+  StagingStream stream_;
 
-  // Lock order: starting_ is outermost; the locks of the group are never taken inside of either.
-  platform::Mutex starting_{"staged.starting"};  // Serializes the submission of downloads.
+  // The locks of the stream and of the group are never taken inside of it.
   platform::Mutex mutex_{"staged"};
   platform::CondVar changed_{"staged"};
-  Entries to_send_ LOCKSTEP_GUARDED_BY(mutex_);
-  Entries to_receive_ LOCKSTEP_GUARDED_BY(mutex_);
+  Queue to_send_ LOCKSTEP_GUARDED_BY(mutex_);
+  Queue to_receive_ LOCKSTEP_GUARDED_BY(mutex_);
   Entries spare_ LOCKSTEP_GUARDED_BY(mutex_);
   // Entries whose memory the device may still use; they stay until the group ends.
   Entries stuck_ LOCKSTEP_GUARDED_BY(mutex_);
   std::size_t in_flight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   Status cause_ LOCKSTEP_GUARDED_BY(mutex_);  // The cause of the group's death.
-  bool is_closing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // True when nothing more will be sent.
-  bool is_sent_ LOCKSTEP_GUARDED_BY(mutex_) = false;
 
   platform::Thread sender_;
   platform::Thread receiver_;

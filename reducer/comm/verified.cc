@@ -66,6 +66,7 @@ class VerifiedRun {
 };
 
 void VerifiedRun::make_frames(std::size_t payload_bytes) {
+  LOCKSTEP_CHECK_LE(payload_bytes, bytes_);
   frame_bytes_ = kSealBytes + (payload_bytes + kAlignment - 1) / kAlignment * kAlignment;
   const std::size_t all = world_ * frame_bytes_;
   if (memory_.out.size() < all) memory_.out.resize(all);
@@ -94,6 +95,7 @@ void VerifiedRun::put(std::size_t to, const std::byte* payload, std::size_t byte
 // Sends the frames, and checks every received frame before any of them is used.
 template <class BytesFrom>
 bool VerifiedRun::exchange(BytesFrom bytes_from) {
+  LOCKSTEP_CHECK_LT(step_, 2u);  // A collective has one exchange or two.
   if (!exchange_.exchange(memory_.out.data(), memory_.in.data(), frame_bytes_)) return false;
   for (std::size_t r = 0; r < world_; ++r) {
     if (r == rank_) continue;
@@ -110,6 +112,7 @@ bool VerifiedRun::exchange(BytesFrom bytes_from) {
 
 // The last step of both kinds: each rank has the result of its shard, and all ranks get it.
 bool VerifiedRun::hand_on_own_share() {
+  LOCKSTEP_CHECK_EQ(step_, 1u);
   for_peers([&](std::size_t r) { put(r, collective_.data + begin_of(rank_), share_of(rank_)); });
   if (!exchange([this](std::size_t r) { return share_of(r); })) return false;
   for_peers([&](std::size_t r) {
@@ -119,6 +122,7 @@ bool VerifiedRun::hand_on_own_share() {
 }
 
 bool VerifiedRun::all_reduce() {
+  LOCKSTEP_CHECK_EQ(step_, 0u);
   make_frames(share_);
   for_peers([&](std::size_t r) { put(r, collective_.data + begin_of(r), share_of(r)); });
   if (!exchange([this](std::size_t) { return share_of(rank_); })) return false;
@@ -134,6 +138,7 @@ bool VerifiedRun::broadcast() {
   make_frames(share_);
   const auto root = static_cast<std::size_t>(collective_.root);
   const bool is_root = rank_ == root;
+  LOCKSTEP_CHECK_LT(root, world_);
   for_peers(
       [&](std::size_t r) { put(r, collective_.data + begin_of(r), is_root ? share_of(r) : 0); });
   const auto bytes_from = [&](std::size_t r) { return r == root ? share_of(rank_) : 0; };
@@ -144,6 +149,7 @@ bool VerifiedRun::broadcast() {
 }
 
 bool VerifiedRun::all_gather() {
+  LOCKSTEP_CHECK(collective_.gathered != nullptr);
   make_frames(bytes_);
   for_peers([&](std::size_t r) { put(r, collective_.data, bytes_); });
   if (!exchange([this](std::size_t) { return bytes_; })) return false;

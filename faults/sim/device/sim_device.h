@@ -90,6 +90,7 @@ class SimDevice final : public Device {
   void release(std::byte* data, std::size_t bytes) override;
   std::uint64_t allocated_bytes() const override { return allocated_.load(); }
   void leave_to_process() override { is_left_ = true; }
+  bool is_left() const { return is_left_.load(); }
   Result<PinnedMemory> allocate_pinned(std::size_t bytes) override;
   void release_pinned(std::byte* data, std::size_t capacity) override;
   void note_host_read(const std::byte* data, std::size_t bytes) override;

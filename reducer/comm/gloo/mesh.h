@@ -1,10 +1,5 @@
-// Mesh holds the connections between all ranks of a group, and what this rank knows about its
-// peers' state.
-//
-// Connecting goes through the reducer's Store with the caller's deadline, not through Gloo's
-// rendezvous, whose waits last 30 s whatever the caller wants. Each rank announces in the store
-// that it is present, waits until all others have done so, and only then publishes addresses and
-// connects.
+// Mesh holds the connections between all ranks of a group (mesh_connections.h), and what this rank
+// knows about its peers' state, from their messages (mesh_mailbox.h).
 //
 // Notices. Gloo tells a rank only that a connection closed, and only if a transfer on that
 // connection was pending. So each rank keeps one receive posted on every connection, and a thread
@@ -34,16 +29,14 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "reducer/base/status.h"
+#include "reducer/comm/first_cause.h"
 #include "reducer/comm/gloo/agreement.h"
-#include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_context.h"
+#include "reducer/comm/gloo/mesh_connections.h"
+#include "reducer/comm/gloo/mesh_mailbox.h"
 #include "reducer/comm/gloo/roll_call.h"
-#include "reducer/comm/gloo/sockets.h"
 #include "reducer/comm/gloo/watched_transport.h"
 #include "reducer/comm/store.h"
 #include "reducer/platform/platform.h"
@@ -59,8 +52,8 @@ class Mesh {
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return connections_.rank(); }
+  int size() const { return connections_.size(); }
 
   // Ok, or the first cause, or the loss of a peer, which may become the first cause.
   Status health() const;
@@ -88,7 +81,7 @@ class Mesh {
   void release();
 
   // A number that grows when bytes move to or from any peer.
-  std::uint64_t bytes_moved() const { return sockets_.bytes_moved(); }
+  std::uint64_t bytes_moved() const { return connections_.bytes_moved(); }
 
   struct Tags {  // The counts of all operations, and of those that use one or the other agreement.
     std::uint32_t operation = 0;
@@ -100,89 +93,78 @@ class Mesh {
 
   Agreement& with_neighbours() { return *with_neighbours_; }
   Agreement& with_others() { return *with_others_; }
-  const std::shared_ptr<::gloo::transport::Context>& transport() const { return transport_; }
-  const std::shared_ptr<::gloo::transport::Device>& device() const { return device_; }
-  const EventLoop& loop() const { return *loop_; }  // Only for a mesh of two or more ranks.
+  const std::shared_ptr<::gloo::transport::Context>& transport() const {
+    return connections_.transport();
+  }
+  const std::shared_ptr<::gloo::transport::Device>& device() const { return connections_.device(); }
+  const EventLoop& loop() const {
+    return connections_.loop();
+  }  // Only for a mesh of two or more ranks.
   WaitBoard& board() { return board_; }
 
  private:
-  static constexpr std::size_t kNoticeBytes = 1024;
-  enum class NoticeKind : std::uint32_t { kLeft = 1, kFailed = 2 };
-  struct Notice {
-    std::uint32_t magic = 0;
-    NoticeKind kind = NoticeKind::kLeft;
-    std::uint64_t length = 0;
-    std::uint64_t checksum = 0;
-    char text[kNoticeBytes - 24] = {};  // An encoded Failure.
+  using NoticeKind = MeshMailbox::NoticeKind;
+  using Notice = MeshMailbox::Notice;
+  // Asks the process group that uses the mesh for this rank's standing.
+  class StandingSource {
+   public:
+    void set(std::function<Standing()> standing) LOCKSTEP_EXCLUDES(mutex_);
+    Standing get() LOCKSTEP_EXCLUDES(mutex_);
+
+   private:
+    platform::Mutex mutex_{"gloo.mesh.standing"};
+    // It is called with the mutex held, so that nobody calls it after it was replaced.
+    std::function<Standing()> standing_ LOCKSTEP_GUARDED_BY(mutex_);
   };
-  static_assert(sizeof(Notice) == kNoticeBytes);
-  struct Inbox {  // The messages of one peer.
-    Notice notice;
-    Standing standing;
+  // What the process group that uses the mesh has in flight. Under Mesh::mutex_.
+  class Usage {
+   public:
+    bool claim();  // Returns false if another group has it.
+    void release();
+    Tags begin_operation(bool asks_neighbours, bool asks_others);
+    void end_operation();
+    bool is_claimed() const { return is_claimed_; }
+    bool is_idle() const { return in_flight_ == 0; }
+    std::uint32_t started() const { return next_tags_.operation; }
+
+   private:
+    bool is_claimed_ = false;
+    int in_flight_ = 0;
+    Tags next_tags_;
+  };
+  // What is known of a roll call. Under Mesh::mutex_.
+  struct RollCall {
+    bool is_answered = false;  // Whether this rank has begun to send its standing.
+    Standings standings;
   };
 
-  Mesh(int rank, int size) : rank_(rank), size_(size) {}
-
-  // The steps of connecting, in this order.
+  Mesh(int rank, int size) : connections_(rank, size), mailbox_(rank, size) {}
   Status open(Store& store, const GlooContextOptions& options, platform::Deadline deadline);
-  Status meet(Store& store, platform::Deadline deadline);
-  Status publish(Store& store, platform::Deadline deadline);
-  Status connect_pairs(Store& store, platform::Deadline deadline);
-  Status greet(platform::Deadline deadline);
-  void find_sockets();
   void open_agreements();
-  Failure while_connecting(Code code, int suspect, std::string detail) const;
 
   bool end(const Failure& failure, const Failure& for_peers);
-  void send_notice(NoticeKind kind, const Failure* failure);
-  void close_connections();
 
   void monitor();
   bool hear(int peer);
-  bool hear_standing(int peer);
-  bool hear_notice(int peer);
-  void tell_standing();
+  void answer_roll_call();
   void lose(const Failure& failure);
-  bool read_notice(int peer, Notice& notice) const;
-  Failure relayed(int peer, const Notice& notice) const;
 
-  const int rank_;
-  const int size_;
-  std::shared_ptr<::gloo::transport::Device> device_;
-  std::optional<EventLoop> loop_;  // The loop of device_.
-  std::shared_ptr<::gloo::transport::Context> transport_;
-  Sockets sockets_;  // The sockets of transport_.
+  MeshConnections connections_;
   WaitBoard board_;
   std::unique_ptr<Agreement> with_neighbours_;
   std::unique_ptr<Agreement> with_others_;
-
-  std::vector<Inbox> inboxes_;  // By rank; Gloo's thread writes them.
-  // By rank: whether its notice has arrived. Only the monitor uses it.
-  std::vector<bool> is_heard_;
-  std::vector<bool> has_stood_;  // The same for standings.
-  std::unique_ptr<::gloo::transport::UnboundBuffer> notice_receiver_;
-  Notice sent_notice_;
-  std::unique_ptr<::gloo::transport::UnboundBuffer> notice_sender_;
-  Standing sent_standing_;
-  std::unique_ptr<::gloo::transport::UnboundBuffer> standing_sender_;
-  std::unique_ptr<::gloo::transport::UnboundBuffer> closer_;
+  MeshMailbox mailbox_;
   platform::Thread monitor_;
-
-  platform::Mutex standing_mutex_{"gloo.mesh.standing"};
-  // It is called with standing_mutex_ held.
-  std::function<Standing()> standing_ LOCKSTEP_GUARDED_BY(standing_mutex_);
+  StandingSource standing_;
 
   mutable platform::Mutex mutex_{"gloo.mesh"};
   platform::CondVar changed_{"gloo.mesh.changed"};
-  Status cause_ LOCKSTEP_GUARDED_BY(mutex_);
+  FirstCause cause_ LOCKSTEP_GUARDED_BY(mutex_);
   // The loss of a peer, which becomes the cause of what is in flight after the grace period.
   Status loss_ LOCKSTEP_GUARDED_BY(mutex_);
   bool is_leaving_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // True once the destructor has begun.
-  bool is_claimed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  int in_flight_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  bool has_told_standing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  Standings standings_ LOCKSTEP_GUARDED_BY(mutex_);
-  Tags next_tags_ LOCKSTEP_GUARDED_BY(mutex_);
+  Usage usage_ LOCKSTEP_GUARDED_BY(mutex_);
+  RollCall roll_call_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace LOCKSTEP_NS

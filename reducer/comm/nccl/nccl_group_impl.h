@@ -1,12 +1,16 @@
-// The implementation of NcclProcessGroup. nccl_process_group.cc makes and ends groups,
-// nccl_group_issue.cc is the issuing thread, and nccl_group_watch.cc is the watchdog and the end of
-// a failed group.
+// The implementation of NcclProcessGroup: its one mutex, its three threads, and what they tell each
+// other. nccl_process_group.cc makes and ends groups, nccl_group_issue.cc is the issuing thread,
+// and nccl_group_watch.cc is the watchdog, the closer, and the end of a failed group.
 //
-// The life of an operation: start() puts it at tail_, the issuing thread takes it at next_, and the
-// watchdog completes it at head_. The three are counts that only grow. As there is one stream,
-// operations end in order, and the watchdog needs to look only at the oldest.
+//   NcclOperationQueue      what was started and has not ended
+//   FirstCause              why the group has ended
+//   NcclGroupEnd            how far the end has come
+//   NcclGroupStream         the GPU's stream, and what is submitted to it
+//   NcclGroupCommunicator   the communicator's life
+//   NcclPeers               what the ranks tell each other through the store
 //
-// Locks: nccl.group is taken before nccl.link.
+// Locks: nccl.group is taken before nccl.link. No thread holds nccl.group while it waits for the
+// GPU, NCCL or the store.
 #pragma once
 
 #include <array>
@@ -14,12 +18,13 @@
 #include <string>
 #include <vector>
 
-#include "reducer/comm/nccl/compare_headers.h"
-#include "reducer/comm/nccl/nccl_frames.h"
-#include "reducer/comm/nccl/nccl_link.h"
-#include "reducer/comm/nccl/nccl_payload.h"
+#include "reducer/comm/first_cause.h"
+#include "reducer/comm/nccl/nccl_group_communicator.h"
+#include "reducer/comm/nccl/nccl_group_end.h"
+#include "reducer/comm/nccl/nccl_group_stream.h"
+#include "reducer/comm/nccl/nccl_operation_queue.h"
+#include "reducer/comm/nccl/nccl_peers.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
-#include "reducer/comm/operation_ring.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -29,16 +34,10 @@ class NcclProcessGroup::Impl {
   Impl(const NcclApi& api, Device& device, const Stream& stream, std::shared_ptr<Store> store,
        int rank, int size, const NcclOptions& options);
 
-  // The steps of making a group, in this order; begin_threads() follows.
-  Status reserve();
+  // The steps of making a group, in this order: connect() or connect_out_of(), begin_threads().
   Status connect();
-  // What can be used again of a group that is to be shrunk.
-  struct Remains {
-    bool can_be_shrunk = false;  // Whether NCCL can shrink it.
-    bool is_healthy = false;
-  };
   // Call it after the parent's end_for_shrink(), which returned `own`.
-  Status connect_out_of(Impl& parent, const std::vector<int>& excluded, Remains own,
+  Status connect_out_of(Impl& parent, const std::vector<int>& excluded, NcclPeers::Remains own,
                         platform::Deadline deadline);
   Status begin_threads();
   // False means that a thread did not end within the bound; then this object must not be destroyed.
@@ -50,140 +49,65 @@ class NcclProcessGroup::Impl {
   // Ends a group that is to be shrunk: it takes no more collectives, and nothing is in flight. A
   // healthy group keeps its communicator, because peers may still be in their last collective on
   // it.
-  Remains end_for_shrink();
+  NcclPeers::Remains end_for_shrink();
+  // After end_for_shrink(), for a group that has failed on some rank: finalizing its communicator
+  // might wait for that rank, so it is aborted.
+  void release_by_abort();
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  Device& device() const { return device_; }
+  int rank() const { return peers_.rank(); }
+  int size() const { return peers_.size(); }
+  Device& device() const { return stream_.device(); }
   const NcclOptions& options() const { return options_; }
-  const char* origin() const { return origin_; }
+  const char* origin() const { return communicator_.origin(); }
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
-  const NcclApi& api() const { return link_.api(); }
+  const NcclApi& api() const { return communicator_.api(); }
 
  private:
-  friend class NcclProcessGroup;
-  // Returns the stream to the device when everything that may have used it is gone. A group that is
-  // stuck is never destroyed, and keeps its stream.
-  struct BorrowedStream {
-    Device& device;
-    const Stream stream;
-    ~BorrowedStream() { device.give_back(stream); }
-  };
-  enum class Stage : std::uint8_t { kQueued, kHeaderSubmitted, kSubmitted };
-  struct Operation {
-    Collective collective;
-    Work* work = nullptr;
-    platform::Deadline deadline = platform::Deadline::never();
-    std::int64_t sequence = 0;
-    Stage stage = Stage::kQueued;
-    bool is_compared = false;
-    int staged_in = kNone;
-    Event header;
-    Event done;
-  };
+  using Operation = NcclOperation;
+  using Stage = NcclOperation::Stage;
+
+  Status check(const Collective& collective) const;
 
   // The issuing thread runs these.
   void issue();
   bool can_issue() const LOCKSTEP_REQUIRES(mutex_);
-  bool is_checked(const Collective& collective) const;
-  bool needs_stage(const Collective& collective) const;
-  Status submit(Operation& operation, std::uint64_t index);
-  Status submit_header(Operation& operation, std::uint64_t index);
-  Status settle();
-  std::size_t header_offset(std::uint64_t index) const;
+  Status submit(Operation& operation) LOCKSTEP_EXCLUDES(mutex_);
+  Status submit_header(Operation& operation) LOCKSTEP_EXCLUDES(mutex_);
+  Status settle() LOCKSTEP_EXCLUDES(mutex_);
 
   // The watchdog runs these.
   void watch();
   void look_at_oldest() LOCKSTEP_REQUIRES(mutex_);
-  Status compare(const Operation& operation, std::uint64_t index);
   void complete_oldest() LOCKSTEP_REQUIRES(mutex_);
-  Failure overdue(const Operation& operation);
-  bool has_left_before(std::int64_t sequence, int peer);
-  Status look_in_store();
-  Failure told(const std::string& bytes) const;
+  Failure overdue(const Operation& operation) LOCKSTEP_EXCLUDES(mutex_);
   void finish_failed() LOCKSTEP_REQUIRES(mutex_);
-  void publish(Status& own, const Failure& for_peers);
-  void announce_shrink();
-  Status look_for_shrink(std::int64_t sequence);
+  void publish_cause() LOCKSTEP_REQUIRES(mutex_);
+  bool await_unused_memory() LOCKSTEP_REQUIRES(mutex_);
 
-  // These end the group.
+  // The closer runs these.
   void close();
   void end_communicator() LOCKSTEP_REQUIRES(mutex_);
+
   void fail_locked(const Status& cause) LOCKSTEP_REQUIRES(mutex_);
-  void attach(const std::string& line) LOCKSTEP_REQUIRES(mutex_);
   Failure about(const Operation& operation, Failure failure) const;
-  Status ended(const Operation& operation) const LOCKSTEP_REQUIRES(mutex_);
-  Status check(const Collective& collective) const;
-  std::string instead_of_id(Failure failure) const;
-  Status make_id(NcclUniqueId& id);
-  Status meet(NcclUniqueId& id, platform::Deadline deadline);
-  Status give_up(platform::Deadline deadline);
-  Failure late();
-  Status report_unconnected(Status status);
-  Result<Remains> remains_of_all(Remains own, platform::Deadline deadline);
-  void release_by_abort();
-  std::string key(const char* of) const { return options_.name + "/" + of; }
-  Operation& at(std::uint64_t index) LOCKSTEP_REQUIRES(mutex_) { return operations_.at(index); }
 
-  // The number of operations that were submitted and have not ended.
-  static constexpr std::uint64_t kWindow = 16;
-
-  Device& device_;
-  const Stream stream_;
-  const BorrowedStream borrowed_{device_, stream_};  // Declared before everything that uses it.
-  const std::shared_ptr<Store> store_;
-  const int rank_;
-  const int size_;
   const NcclOptions options_;
-  const char* origin_ = "";
-  NcclLink link_;
-  NcclPayload payload_;
-  NcclFrames frames_;
-  // Headers in the memory of the GPU; the two below are in pinned memory. Each has room for kWindow
-  // times the headers that it holds.
-  StreamMemory headers_;
-  PinnedMemory told_;
-  PinnedMemory heard_;
-  std::vector<CollectiveHeader> compared_;  // Only the watchdog uses it.
-  const std::string failure_key_;
-  std::uint64_t id_ = 0;
-  platform::Duration next_notice_{0};  // Only the watchdog uses it, and connect() before that.
-
-  platform::Thread issuer_;
-  platform::Thread watchdog_;
-  platform::Thread closer_;
+  NcclPeers peers_;
+  NcclGroupCommunicator communicator_;
+  NcclGroupStream stream_;
+  std::array<platform::Thread, 3> threads_;
 
   mutable platform::Mutex mutex_{"nccl.group"};
-  platform::CondVar queued_{"nccl.group.queued"};  // The issuing thread waits for it.
-  platform::CondVar armed_{"nccl.group.armed"};    // The watchdog waits for it.
-  // The thread that ends the communicator waits for it.
-  platform::CondVar closing_{"nccl.group.closing"};
-  // Any thread that waits for the fields below uses it.
-  platform::CondVar changed_{"nccl.group.changed"};
-  OperationRing<Operation> operations_ LOCKSTEP_GUARDED_BY(mutex_);
-  platform::Atomic<std::uint64_t> progress_{0};  // The number of operations that have ended.
-  std::uint64_t head_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  std::uint64_t next_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  std::uint64_t tail_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  Status cause_ LOCKSTEP_GUARDED_BY(mutex_);
-  // The failure that peers get instead of cause_.
+  platform::CondVar queued_{"nccl.group.queued"};    // The issuing thread waits for it.
+  platform::CondVar armed_{"nccl.group.armed"};      // The watchdog waits for it.
+  platform::CondVar closing_{"nccl.group.closing"};  // The closer waits for it.
+  platform::CondVar changed_{"nccl.group.changed"};  // Any thread waits for it.
+  NcclOperationQueue queue_ LOCKSTEP_GUARDED_BY(mutex_);
+  platform::Atomic<std::uint64_t> progress_{0};  // The number of operations that were completed.
+  FirstCause cause_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The failure that peers get instead of cause_, if a user has aborted.
   Status for_peers_ LOCKSTEP_GUARDED_BY(mutex_);
-  // True while the issuing thread may touch memory of its operation.
-  bool is_issuing_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // True once the cause is in the store.
-  bool is_published_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // True once the communicator is aborted, unless it is kept or was revoked.
-  bool is_aborted_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // True once nothing is in flight any more.
-  bool is_finished_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // Like is_finished_, but the GPU still uses some memory.
-  bool is_stuck_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  // True if the group was shrunk while healthy: the communicator is destroyed with the group,
-  // without an abort.
-  bool is_kept_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  bool is_leaving_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  int threads_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // The number of running threads.
+  NcclGroupEnd end_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace LOCKSTEP_NS

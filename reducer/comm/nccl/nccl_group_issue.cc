@@ -12,18 +12,9 @@ using platform::Deadline;
 using platform::MutexLock;
 
 bool NcclProcessGroup::Impl::can_issue() const {
-  if (!cause_.ok() || next_ == tail_ || next_ - head_ >= kWindow) return false;
-  const Collective& collective = operations_.at(next_).collective;
-  return !needs_stage(collective) || payload_.has_stage();
-}
-
-bool NcclProcessGroup::Impl::is_checked(const Collective& collective) const {
-  return collective.verify && collective.count > 0 && size_ > 1;
-}
-
-// A verified collective goes through the memory of the frames.
-bool NcclProcessGroup::Impl::needs_stage(const Collective& collective) const {
-  return payload_.is_staged(collective) && !is_checked(collective);
+  if (!cause_.ok()) return false;
+  const Operation* const next = queue_.next();
+  return next != nullptr && stream_.can_stage(next->collective);
 }
 
 void NcclProcessGroup::Impl::issue() {
@@ -31,23 +22,21 @@ void NcclProcessGroup::Impl::issue() {
   MutexLock lock(mutex_);
   for (;;) {
     queued_.wait(mutex_, Deadline::never(),
-                 [this]() LOCKSTEP_REQUIRES(mutex_) { return is_leaving_ || can_issue(); });
-    if (is_leaving_) break;
-    const std::uint64_t index = next_++;
-    Operation& operation = at(index);
-    if (needs_stage(operation.collective)) operation.staged_in = payload_.take_stage();
-    is_issuing_ = true;
+                 [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.is_leaving() || can_issue(); });
+    if (end_.is_leaving()) break;
+    Operation& operation = queue_.begin_issue();
+    operation.staged_in = stream_.choose_stage(operation.collective);
     lock.unlock();
 
     Status status;
     try {
-      status = submit(operation, index);
+      status = submit(operation);
     } catch (const std::bad_alloc&) {
       status = out_of_memory();
     }
 
     lock.lock();
-    is_issuing_ = false;
+    queue_.end_issue();
     if (status.ok()) {
       operation.stage = Stage::kSubmitted;
     } else if (cause_.ok()) {
@@ -56,48 +45,28 @@ void NcclProcessGroup::Impl::issue() {
     armed_.notify_all();
     changed_.notify_all();
   }
-  --threads_;
+  end_.note_thread_ended();
   changed_.notify_all();
 }
 
-std::size_t NcclProcessGroup::Impl::header_offset(std::uint64_t index) const {
-  return index % kWindow * static_cast<std::size_t>(size_) * sizeof(CollectiveHeader);
-}
-
-Status NcclProcessGroup::Impl::submit(Operation& operation, std::uint64_t index) {
-  const Collective& collective = operation.collective;
-  if (options_.agree && size_ > 1) LOCKSTEP_RETURN_IF_ERROR(submit_header(operation, index));
-  // The stream waits, and not this thread. A device on the host has done all work (is_host()).
-  if (collective.ready.device == &device_) device_.wait(stream_, collective.ready);
-  if (is_checked(collective)) {
-    const CollectiveId id{id_, operation.sequence};
-    LOCKSTEP_RETURN_IF_ERROR(frames_.run(collective, id));
-  } else if (operation.staged_in != kNone) {
-    LOCKSTEP_RETURN_IF_ERROR(payload_.submit_staged(collective, operation.staged_in));
-  } else {
-    LOCKSTEP_RETURN_IF_ERROR(payload_.submit(collective));
-  }
-  operation.done = device_.record(stream_);
+Status NcclProcessGroup::Impl::submit(Operation& operation) {
+  LOCKSTEP_CHECK(operation.stage == Stage::kQueued);
+  if (options_.agree && size() > 1) LOCKSTEP_RETURN_IF_ERROR(submit_header(operation));
+  const CollectiveId id{communicator_.id(), operation.sequence};
+  Result<Event> done = stream_.submit(operation.collective, id, operation.staged_in);
+  if (!done) return std::move(done.error());
+  operation.done = *done;
   return {};
 }
 
 // From here on the watchdog compares headers, because the payload may hang where ranks differ.
-Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t index) {
-  const CollectiveHeader header = header_of(operation.collective, operation.sequence);
-  const std::size_t offset = header_offset(index);
-  const std::size_t own = offset + static_cast<std::size_t>(rank_) * sizeof(CollectiveHeader);
-  told_.write(own, &header, sizeof header);
-  device_.upload(stream_, told_, own, headers_.data() + own, sizeof header);
-  LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of headers", [&](NcclComm comm) {
-    return link_.api().all_gather(headers_.data() + own, headers_.data() + offset,
-                                  sizeof(CollectiveHeader), NcclDataType::kUint8, comm,
-                                  device_.native(stream_));
-  }));
-  device_.download(stream_, headers_.data() + offset, heard_, offset,
-                   static_cast<std::size_t>(size_) * sizeof(CollectiveHeader));
-  const Event event = device_.record(stream_);
+Status NcclProcessGroup::Impl::submit_header(Operation& operation) {
+  LOCKSTEP_CHECK(!operation.is_compared);
+  Result<Event> all_here =
+      stream_.submit_header(header_of(operation.collective, operation.sequence));
+  if (!all_here) return std::move(all_here.error());
   MutexLock lock(mutex_);
-  operation.header = event;
+  operation.header = *all_here;
   operation.stage = Stage::kHeaderSubmitted;
   armed_.notify_all();
   return {};
@@ -105,9 +74,9 @@ Status NcclProcessGroup::Impl::submit_header(Operation& operation, std::uint64_t
 
 // Waits for everything that was submitted, or until the group has failed.
 Status NcclProcessGroup::Impl::settle() {
-  const Event event = device_.record(stream_);
+  const Event event = stream_.record();
   for (;;) {
-    Status status = device_.synchronize(event, Deadline::in(options_.poll));
+    Status status = stream_.synchronize(event, Deadline::in(options_.poll));
     if (status.ok() || status.code() != Code::kTimeout) return status;
     MutexLock lock(mutex_);
     if (!cause_.ok()) return Status(Code::kAborted, "the group ended meanwhile");

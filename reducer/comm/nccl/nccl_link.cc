@@ -63,6 +63,7 @@ Status NcclLink::interrupted() {
 }
 
 Status NcclLink::status_of(const char* what, NcclResult result) const {
+  LOCKSTEP_CHECK(result != NcclResult::kSuccess);
   Failure failure;
   failure.code = code_of(result);
   const std::string last = text_of(api_.get_last_error(nullptr));
@@ -135,6 +136,7 @@ Status NcclLink::await(const char* what, NcclResult result) {
     result = ask(comm_);
     come_out();
   }
+  LOCKSTEP_CHECK(result != NcclResult::kInProgress);
   return checked(what, result);
 }
 
@@ -156,11 +158,13 @@ NcclResult NcclLink::settle(NcclComm comm, NcclResult result, const GiveUp& give
     nap(span);
     result = ask(comm);
   }
+  LOCKSTEP_CHECK(given_up.ok());
   return result;
 }
 
 // Checks that the communicator has the rank, the size and the GPU that were asked for.
 Status NcclLink::check_made(const char* what, int rank, int size) const {
+  LOCKSTEP_CHECK(comm_ != nullptr);
   int its_size = 0;
   int its_rank = 0;
   int its_gpu = 0;
@@ -234,6 +238,8 @@ Status NcclLink::init_from(NcclLink& parent, Parent state, std::vector<int> excl
                            int size, const GiveUp& give_up, const Report& report) {
   LOCKSTEP_CHECK(comm_ == nullptr);
   LOCKSTEP_CHECK(api_.comm_shrink != nullptr);
+  LOCKSTEP_CHECK(parent.comm_ != nullptr);
+  LOCKSTEP_CHECK(!excluded.empty());
   NcclConfig config = non_blocking(api_.version);
   const char* const what = "ncclCommShrink";
   const int flags = state == Parent::kHealthy ? kNcclShrinkDefault : kNcclShrinkAbort;
@@ -264,6 +270,7 @@ bool NcclLink::take_over(Duration grace) {
   changed_.notify_all();
   changed_.wait(mutex_, Deadline::in(grace),
                 [this]() LOCKSTEP_REQUIRES(mutex_) { return !is_inside_; });
+  LOCKSTEP_CHECK(!is_alive_ || comm_ != nullptr);
   return is_alive_;
 }
 
@@ -283,6 +290,7 @@ NcclResult NcclLink::wait_out(NcclResult result, Deadline deadline) {
   while (result == NcclResult::kInProgress && !deadline.passed()) {
     {
       MutexLock lock(mutex_);
+      LOCKSTEP_CHECK(has_ended_);
       changed_.wait(mutex_, Deadline::in(span), [] { return false; });
     }
     span = longer(span);

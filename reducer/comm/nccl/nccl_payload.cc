@@ -72,6 +72,7 @@ Status StreamMemory::grow(Device& device, const Stream& stream, std::size_t byte
   storage_ = std::move(*storage);
   device.note_use(stream, storage_->data());
   device.wait(stream, device.record(device.current_stream()));
+  LOCKSTEP_CHECK_LE(bytes, storage_->bytes());
   return {};
 }
 
@@ -91,6 +92,7 @@ Status NcclPayload::submit(const Collective& collective) {
   if (collective.count == 0) return {};
   const std::size_t bytes = bytes_of(collective);
   std::byte* const data = collective.data;
+  LOCKSTEP_CHECK(data != nullptr);
   device_.note_use(stream_, data);
   switch (collective.op) {
     case Op::kAllReduceSum:
@@ -121,6 +123,8 @@ Status NcclPayload::sum(const Collective& collective) {
 }
 
 Status NcclPayload::sum_in_order(const Collective& collective) {
+  LOCKSTEP_CHECK_LT(1, size_);
+  LOCKSTEP_CHECK(nccl_can_sum(collective.dtype));
   const std::size_t width = size_of(collective.dtype);
   const auto ranks = static_cast<std::size_t>(size_);
   const auto count = static_cast<std::size_t>(collective.count);
@@ -183,6 +187,8 @@ Status NcclPayload::sum_in_order(const Collective& collective) {
 
 Status NcclPayload::submit_staged(const Collective& collective, int stage) {
   NcclStage& on = at(stage);
+  LOCKSTEP_CHECK(on.is_taken);
+  LOCKSTEP_CHECK_LT(0u, collective.count);
   const std::size_t bytes = bytes_of(collective);
   const bool is_gather = collective.op == Op::kAllGather;
   const bool is_told = collective.op == Op::kBroadcast && collective.root != rank_;
@@ -203,6 +209,7 @@ Status NcclPayload::submit_staged(const Collective& collective, int stage) {
 }
 
 void NcclPayload::fill_host(const Collective& collective, int stage) {
+  LOCKSTEP_CHECK(at(stage).is_taken);
   const std::size_t bytes = bytes_of(collective);
   const bool is_gather = collective.op == Op::kAllGather;
   std::byte* const to = is_gather ? collective.gathered : collective.data;
@@ -212,6 +219,9 @@ void NcclPayload::fill_host(const Collective& collective, int stage) {
 Status NcclPayload::submit_frames(const PinnedMemory& out, const PinnedMemory& in,
                                   std::size_t frame_bytes) {
   const std::size_t all = frame_bytes * static_cast<std::size_t>(size_);
+  LOCKSTEP_CHECK_LT(0u, frame_bytes);
+  LOCKSTEP_CHECK_LE(all, out.bytes());
+  LOCKSTEP_CHECK_LE(all, in.bytes());
   LOCKSTEP_RETURN_IF_ERROR(frames_.grow(device_, stream_, 2 * all));
   std::byte* const going = frames_.data();
   std::byte* const coming = frames_.data() + all;

@@ -19,192 +19,64 @@ using platform::Deadline;
 using platform::Duration;
 using platform::MutexLock;
 
-namespace {
-
-// Begins the message of rank 0 that has the id. No encoded failure begins with it.
-constexpr std::string_view kIdFollows = "id:";
-
-}  // namespace
-
 NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& stream,
                              std::shared_ptr<Store> store, int rank, int size,
                              const NcclOptions& options)
-    : device_(device),
-      stream_(stream),
-      store_(std::move(store)),
-      rank_(rank),
-      size_(size),
-      options_(options),
-      link_(api, options.poll, device.index() - 1),
-      payload_(link_, device, stream, rank, size),
-      frames_(payload_, device, stream, rank, size, [this] { return settle(); }),
-      compared_(static_cast<std::size_t>(size)),
-      failure_key_(key("failure")) {}
-
-Status NcclProcessGroup::Impl::reserve() {
-  const std::size_t bytes = kWindow * static_cast<std::size_t>(size_) * sizeof(CollectiveHeader);
-  LOCKSTEP_RETURN_IF_ERROR(headers_.grow(device_, stream_, bytes));
-  LOCKSTEP_RETURN_IF_ERROR(grow(device_, told_, bytes));
-  return grow(device_, heard_, bytes);
+    : options_(options),
+      peers_(std::move(store), rank, size, options_),
+      communicator_(api, device.index() - 1, peers_, options_),
+      stream_(communicator_.link(), device, stream, rank, size, [this] { return settle(); }) {
+  static_assert(NcclOperationQueue::kWindow <= NcclHeaderExchange::kSlots);
 }
 
 // --- Connecting.
 
-// The message of rank 0 in place of an id, which says why there is none.
-std::string NcclProcessGroup::Impl::instead_of_id(Failure failure) const {
-  failure.rank = rank_;
-  return encode(failure);
-}
-
-Status NcclProcessGroup::Impl::make_id(NcclUniqueId& id) {
-  const NcclResult result = api().get_unique_id(&id);
-  const Status status = link_.checked("ncclGetUniqueId", result);
-  const std::string bytes = status.ok()
-                                ? std::string(kIdFollows).append(id.internal, sizeof id.internal)
-                                : instead_of_id(status.failure());
-  const Result<bool> is_new = store_->set(key("id"), bytes);
-  LOCKSTEP_RETURN_IF_ERROR(status);
-  if (!is_new) return is_new.error();
-  if (*is_new) return {};
-  return Status(Code::kInvalidArgument, "another NCCL group was made under the name '" +
-                                            options_.name +
-                                            "' in this store: give each group its own");
-}
-
-Status NcclProcessGroup::Impl::meet(NcclUniqueId& id, Deadline deadline) {
-  static_cast<void>(store_->set(key("here/") + std::to_string(rank_), "here"));
-  if (rank_ == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(make_id(id));
-  } else {
-    const Result<std::string> bytes = store_->get(key("id"), deadline);
-    if (!bytes) {
-      Failure failure = bytes.error().failure();
-      failure.suspect = 0;
-      return failure;
-    }
-    const bool has_id = bytes->starts_with(kIdFollows);
-    if (!has_id || bytes->size() != kIdFollows.size() + sizeof id.internal) return told(*bytes);
-    std::memcpy(id.internal, bytes->data() + kIdFollows.size(), sizeof id.internal);
-  }
-  id_ = 0xcbf29ce484222325u;
-  for (const char c : id.internal) id_ = (id_ ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return {};
-}
-
-Failure NcclProcessGroup::Impl::late() {
-  Failure failure;
-  failure.code = Code::kTimeout;
-  const auto limit =
-      std::chrono::duration_cast<std::chrono::milliseconds>(options_.connect_timeout);
-  failure.detail =
-      "the ranks' communicator was not made within " + std::to_string(limit.count()) + " ms";
-  for (int peer = 0; peer < size_; ++peer) {
-    const Result<bool> is_here = store_->contains(key("here/") + std::to_string(peer));
-    if (!is_here || *is_here) continue;
-    if (failure.suspect == kNone) failure.suspect = peer;
-    failure.detail += "; rank " + std::to_string(peer) + " has not come";
-  }
-  return failure;
-}
-
-Status NcclProcessGroup::Impl::give_up(Deadline deadline) {
-  if (platform::now() >= next_notice_) LOCKSTEP_RETURN_IF_ERROR(look_in_store());
-  return deadline.passed() ? Status(late()) : Status();
-}
-
-// Notifies the other ranks, so that they do not wait for a rank that gave up. It is called before
-// the communicator ends, as other ranks may have theirs already, and would otherwise see a peer
-// leave that has named no cause.
-Status NcclProcessGroup::Impl::report_unconnected(Status status) {
-  LOCKSTEP_CHECK(!status.ok());
-  Failure& failure = status.failure();
-  // The failure came from a peer.
-  if (failure.rank != kNone && failure.rank != rank_) return status;
-  failure.rank = rank_;
-  failure.reported_by = rank_;
-  const Failure own = failure;
-  publish(status, own);
-  return status;
-}
-
 Status NcclProcessGroup::Impl::connect() {
   const Deadline deadline = Deadline::in(options_.connect_timeout);
-  NcclUniqueId id{};
-  origin_ = "ncclCommInitRankConfig";
-  Status status = reserve();
-  if (status.ok()) status = meet(id, deadline);
-  if (!status.ok()) return report_unconnected(std::move(status));
-  return link_.init(
-      id, rank_, size_, [&] { return give_up(deadline); },
-      [&](Status error) { return report_unconnected(std::move(error)); });
-}
-
-// All ranks must choose the same way, so each announces what it can do, once it has nothing in
-// flight on the parent any more. After this, all remaining ranks have completed the parent's
-// collectives.
-Result<NcclProcessGroup::Impl::Remains> NcclProcessGroup::Impl::remains_of_all(Remains own,
-                                                                               Deadline deadline) {
-  const std::string place = key("shrinks/");
-  const std::string text = std::string(own.can_be_shrunk ? "shrinkable" : "not shrinkable") +
-                           (own.is_healthy ? ", healthy" : ", failed");
-  if (const Result<bool> is_new = store_->set(place + std::to_string(rank_), text); !is_new)
-    return failed(is_new.error());
-  Remains all = own;
-  for (int peer = 0; peer < size_; ++peer) {
-    const Result<std::string> told = store_->get(place + std::to_string(peer), deadline);
-    if (!told) {
-      Failure failure = told.error().failure();
-      failure.suspect = peer;
-      return failed(report_unconnected(failure));
-    }
-    all.can_be_shrunk = all.can_be_shrunk && told->starts_with("shrinkable");
-    all.is_healthy = all.is_healthy && told->ends_with("healthy");
-  }
-  return all;
+  Status status = stream_.reserve();
+  if (!status.ok()) return peers_.report_unconnected(std::move(status));
+  return communicator_.connect(deadline);
 }
 
 // NCCL does not shrink a communicator if no rank is excluded.
 Status NcclProcessGroup::Impl::connect_out_of(Impl& parent, const std::vector<int>& excluded,
-                                              Remains own, Deadline deadline) {
+                                              NcclPeers::Remains own, Deadline deadline) {
   own.can_be_shrunk = own.can_be_shrunk && !excluded.empty();
-  const Result<Remains> all = remains_of_all(own, deadline);
+  const Result<NcclPeers::Remains> all = peers_.remains_of_all(own, deadline);
   if (!all) return all.error();
+  LOCKSTEP_CHECK(own.can_be_shrunk || !all->can_be_shrunk);
+  LOCKSTEP_CHECK(own.is_healthy || !all->is_healthy);
   if (!all->is_healthy) parent.release_by_abort();
   if (!all->can_be_shrunk) return connect();
-  origin_ = "ncclCommShrink";
-  id_ = parent.id_ + 1;
   const auto state = all->is_healthy ? NcclLink::Parent::kHealthy : NcclLink::Parent::kFailed;
-  Status status = reserve();
-  if (!status.ok()) return report_unconnected(std::move(status));
-  return link_.init_from(
-      parent.link_, state, excluded, rank_, size_, [&] { return give_up(deadline); },
-      [&](Status error) { return report_unconnected(std::move(error)); });
+  Status status = stream_.reserve();
+  if (!status.ok()) return peers_.report_unconnected(std::move(status));
+  return communicator_.shrink(parent.communicator_, state, excluded, deadline);
 }
 
-// For a group that has failed on some rank: finalizing its communicator might wait for that rank.
 void NcclProcessGroup::Impl::release_by_abort() {
   MutexLock lock(mutex_);
-  is_kept_ = false;
+  end_.release_communicator();
 }
 
 Status NcclProcessGroup::Impl::begin_threads() {
   const auto begin = [this](platform::Thread& thread, const char* name, void (Impl::*body)()) {
     {
       MutexLock lock(mutex_);
-      ++threads_;
+      end_.note_thread_begun();
     }
     try {
       thread = platform::Thread(name, [this, body] { (this->*body)(); });
     } catch (...) {
       MutexLock lock(mutex_);
-      --threads_;
+      end_.note_thread_ended();
       throw;
     }
   };
   try {
-    begin(closer_, "nccl.closer", &Impl::close);
-    begin(watchdog_, "nccl.watchdog", &Impl::watch);
-    begin(issuer_, "nccl.issuer", &Impl::issue);
+    begin(threads_[0], "nccl.closer", &Impl::close);
+    begin(threads_[1], "nccl.watchdog", &Impl::watch);
+    begin(threads_[2], "nccl.issuer", &Impl::issue);
   } catch (const std::exception& error) {  // The system may refuse a thread.
     return Status(Code::kTransport, std::string("an NCCL group cannot start: ") + error.what());
   }
@@ -213,35 +85,37 @@ Status NcclProcessGroup::Impl::begin_threads() {
 
 bool NcclProcessGroup::Impl::shut_down() {
   MutexLock lock(mutex_);
-  if (head_ != tail_ && cause_.ok())
+  LOCKSTEP_CHECK(!end_.is_leaving());
+  if (!queue_.is_empty() && cause_.ok())
     fail_locked(Status(Code::kAborted, "the group was destroyed with operations in flight"));
-  is_leaving_ = true;
+  end_.leave();
   queued_.notify_all();
   armed_.notify_all();
   closing_.notify_all();
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
-  if (!changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return threads_ == 0; }))
+  if (!changed_.wait(mutex_, bound,
+                     [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.running_threads() == 0; }))
     return false;
-  const bool is_stuck = is_stuck_;
+  const bool is_stuck = end_.is_stuck();
   lock.unlock();
-  for (platform::Thread* thread : {&issuer_, &watchdog_, &closer_})
+  for (auto thread = threads_.rbegin(); thread != threads_.rend(); ++thread)
     if (thread->joinable()) thread->join();
   if (!is_stuck) return true;
   // What took too long may have ended by now.
-  return device_.synchronize(device_.record(stream_), Deadline::in(options_.grace)).ok();
+  return stream_.synchronize(stream_.record(), Deadline::in(options_.grace)).ok();
 }
 
 // --- Use.
 
 Status NcclProcessGroup::Impl::check(const Collective& collective) const {
   const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
-  const std::uint64_t ranks = static_cast<std::uint64_t>(size_);
+  const std::uint64_t ranks = static_cast<std::uint64_t>(size());
   const std::uint64_t bytes = size_of(collective.dtype);
   const bool is_gather = collective.op == Op::kAllGather;
   if (collective.op == Op::kAllReduceSum && !nccl_can_sum(collective.dtype))
     return invalid("an all_reduce cannot sum elements of this dtype");
   if (collective.factor != 1.0) return invalid("an NCCL group cannot scale what it adds");
-  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= size_))
+  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= size()))
     return invalid("the root of a broadcast is not a rank of the group");
   if (collective.count > std::numeric_limits<std::int64_t>::max() / bytes / ranks / 4)
     return invalid("a collective's count is beyond what memory can hold");
@@ -250,7 +124,7 @@ Status NcclProcessGroup::Impl::check(const Collective& collective) const {
   if (collective.count > 0 && is_gather && collective.gathered == nullptr)
     return invalid("an all_gather has nowhere to gather to");
   const Device* const device = collective.device;
-  if (device != nullptr && device != &device_ && !device->is_host())
+  if (device != nullptr && device != &stream_.device() && !device->is_host())
     return invalid("a collective's data lies on a GPU that is not the group's");
   if (collective.ready.device != nullptr && collective.ready.device != device)
     return invalid("a collective waits for an event of another device than its data lies on");
@@ -261,58 +135,53 @@ Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
   MutexLock lock(mutex_);
   if (!cause_.ok()) {
-    Status refusal = cause_;
-    note_collective(refusal.failure(), collective, next_sequence_);
+    Status refusal = cause_.status();
+    note_collective(refusal.failure(), collective, queue_.started());
     return refusal;
   }
-  Operation* const place = operations_.push(head_, tail_);
-  if (place == nullptr) return out_of_memory();
-  Operation& operation = *place;
-  operation = Operation();
-  operation.collective = collective;
-  operation.work = &work;
-  operation.deadline = Deadline::in(options_.timeout);
-  operation.sequence = next_sequence_++;
-  operation.is_compared = !options_.agree || size_ == 1;
-  work.begin(operation.sequence);
-  if (head_ == tail_) armed_.notify_all();
-  ++tail_;
+  const bool was_empty = queue_.is_empty();
+  Operation* const operation = queue_.push(collective, work);
+  if (operation == nullptr) return out_of_memory();
+  operation->deadline = Deadline::in(options_.timeout);
+  operation->is_compared = !options_.agree || size() == 1;
+  work.begin(operation->sequence);
+  if (was_empty) armed_.notify_all();
   queued_.notify_all();
   return Status();
 }
 
 Status NcclProcessGroup::Impl::health() const {
   MutexLock lock(mutex_);
-  return cause_;
+  return cause_.status();
 }
 
 void NcclProcessGroup::Impl::abort(const Status& given) {
-  const Status cause = cause_of_abort(given, rank_);
+  const Status cause = cause_of_abort(given, rank());
   MutexLock lock(mutex_);
-  if (!cause_.ok()) return attach(cause.to_string());
-  for_peers_ = abort_for_peers(cause, rank_);
+  if (!cause_.ok()) return cause_.attach(cause.to_string());
+  for_peers_ = abort_for_peers(cause, rank());
   fail_locked(cause);
 }
 
 // An idle communicator stays as it is, and nothing is published, because peers may be in the last
 // collective and would take it for a failure. Otherwise the communicator must have been revoked.
-NcclProcessGroup::Impl::Remains NcclProcessGroup::Impl::end_for_shrink() {
+NcclPeers::Remains NcclProcessGroup::Impl::end_for_shrink() {
   MutexLock lock(mutex_);
   if (cause_.ok()) {
-    is_kept_ = head_ == tail_;
+    if (queue_.is_empty()) end_.keep_communicator();
     Failure failure;
     failure.code = Code::kAborted;
-    failure.rank = rank_;
-    failure.detail = "rank " + std::to_string(rank_) + " makes a smaller group";
+    failure.rank = rank();
+    failure.detail = "rank " + std::to_string(rank()) + " makes a smaller group";
     fail_locked(failure);
   }
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
-  const bool is_over =
-      changed_.wait(mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return is_finished_; });
-  const bool is_healthy = is_kept_;
-  const bool is_released = is_over && !is_stuck_;
+  const bool is_over = changed_.wait(
+      mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.is_finished(); });
+  const bool is_healthy = end_.is_communicator_kept();
+  const bool is_released = is_over && !end_.is_stuck();
   lock.unlock();
-  return {is_released && link_.can_be_shrunk(), is_healthy};
+  return {is_released && communicator_.link().can_be_shrunk(), is_healthy};
 }
 
 namespace {
@@ -382,7 +251,7 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
   // Making a stream is set-up, which may wait for all that runs on the GPU, so whatever hangs there
   // is ended first.
   const Deadline deadline = Deadline::in(options.connect_timeout);
-  const Impl::Remains remains = parent.end_for_shrink();
+  const NcclPeers::Remains remains = parent.end_for_shrink();
   Result<Stream> stream = parent.device().new_stream();
   if (!stream) return failed(std::move(stream.error()));
   auto impl = std::make_unique<Impl>(parent.api(), parent.device(), *stream, std::move(store), rank,

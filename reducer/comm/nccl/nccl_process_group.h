@@ -14,7 +14,7 @@
 // the same stream, and compare them before a Work can succeed: a difference is kMismatch with both
 // sides in its text. The payload may have moved by then, and the contents of the caller's memory
 // are then unspecified; no rank writes more than its own collective says. Where ranks that differ
-// hang, the comparison ends that.
+// hang, the comparison ends that. A group of one rank has nobody to compare with, and sends none.
 //
 // Failure. The first cause stays: kPeerLost, kTimeout, kMismatch, kCorrupted, kAborted, or
 // kTransport with NCCL's own text. The group aborts the communicator, once, with no other thread
