@@ -36,7 +36,7 @@ void EarlyReport::failed(const Failure& failure) noexcept {
     // not concern a group arose here: memory was refused.
     const bool is_own = first_.code == Code::kAborted || !concerns_group(first_.code);
     if (is_own && first_.rank == kNone) first_.rank = rank;
-    seen_by(rank, first_);
+    seen_by(rank, membership_.group->size(), first_);
     state = State::kPreparing;
     if (!state_.compare_exchange_strong(state, State::kReported)) return;
     FailureBoard(membership_.store, rank, membership_.group->size()).publish(first_);

@@ -68,7 +68,6 @@ void Reducer::put_first_cause_first(Failure& failure) {
       first->code == failure.code && first->rank == failure.rank && first->detail == failure.detail;
   if (is_same) return;
   annotate(position(), *first, kNone);
-  keep_to_group(position(), *first);
   first->later.push_back("rank " + std::to_string(collectives_.rank()) +
                          " saw: " + failure.to_string());
   failure = *std::move(first);

@@ -91,10 +91,9 @@ bool ReportCheck::names_what_was_started(const Failure& failure) const {
   return std::any_of(collectives_.begin(), collectives_.end(), [&](const auto& each) {
     if (number >= each.second.size()) return true;
     const Collective& it = each.second[number];
-    const bool is_in_no_pass = failure.pass == kNone || it.pass == kNone;
-    const bool is_there = is_of_peer || is_in_no_pass ||
-                          (failure.pass == it.pass &&
-                           (failure.bucket == kNone || failure.bucket == it.bucket));
+    const bool is_in_pass = failure.pass == kNone || it.pass == kNone || failure.pass == it.pass;
+    const bool is_of_bucket = failure.bucket == kNone || failure.bucket == it.bucket;
+    const bool is_there = is_of_peer || (is_in_pass && is_of_bucket);
     return is_there && name_of(it.op) == failure.collective;
   });
 }
