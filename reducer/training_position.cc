@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/failure_board.h"
 
 namespace lockstep {
@@ -22,6 +23,8 @@ bool is_abort_of_peer(int rank, const Failure& failure) {
 }  // namespace
 
 Failure describe(const TrainingPosition& position, Code code, std::string detail) {
+  LOCKSTEP_CHECK_GE(position.rank, 0);
+  LOCKSTEP_CHECK_LT(position.rank, position.size);
   Failure failure;
   failure.code = code;
   failure.detail = std::move(detail);
@@ -32,6 +35,8 @@ Failure describe(const TrainingPosition& position, Code code, std::string detail
 }
 
 void keep_to_group(int rank, int size, Failure& failure) {
+  LOCKSTEP_CHECK_GE(rank, 0);
+  LOCKSTEP_CHECK_LT(rank, size);
   const auto is_strange = [size](int each) { return each < kNone || each >= size; };
   if (is_strange(failure.rank)) failure.rank = rank;
   if (is_strange(failure.suspect)) failure.suspect = kNone;
@@ -57,8 +62,10 @@ void name_parameters(const TrainingPosition& position, Failure& failure) {
     failure.bucket = kNone;
     return;
   }
-  for (const BucketMember& member : buckets[bucket].members)
+  for (const BucketMember& member : buckets[bucket].members) {
+    LOCKSTEP_CHECK_LT(member.parameter, position.parameters.size());
     failure.parameters.push_back(position.parameters[member.parameter].name);
+  }
 }
 
 void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
@@ -73,6 +80,7 @@ void annotate(const TrainingPosition& position, Failure& failure, int bucket) {
   const bool is_of_bucket = !is_said || is_abort_of_peer(position.rank, failure);
   if (failure.bucket == kNone && is_of_bucket) failure.bucket = bucket;
   name_parameters(position, failure);
+  LOCKSTEP_CHECK(failure.bucket == kNone || !failure.parameters.empty());
 }
 
 void complete(const TrainingPosition& position, Failure& failure) {
@@ -84,6 +92,7 @@ void complete(const TrainingPosition& position, Failure& failure) {
   failure.rank = position.rank;
   const bool is_inferred = failure.code == Code::kTimeout || failure.code == Code::kPoisoned;
   if (!is_inferred) failure.definite = true;
+  LOCKSTEP_CHECK(is_possible(failure, position.size));
 }
 
 }  // namespace LOCKSTEP_NS

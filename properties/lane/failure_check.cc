@@ -211,6 +211,67 @@ class FailureCase {
   }
 
   std::string judge() {
+    construct();
+    const bool is_of_first = plan_.has_buffer && plan_.at == 0;
+    FailingGroup& failing = second_ && !is_of_first ? *second_ : *group_;
+    failing_ = &failing;
+    const int before = second_ && !is_of_first && plan_.has_buffer ? 1 : 0;
+    failing.fail(plan_.at - before, plan_.by, plan_.failure,
+                 [this](Failure& failure, const Collective& collective, std::int64_t sequence) {
+                   name_place(failure, collective, sequence);
+                 });
+    has_acted_ = false;
+    return flaw_of(step(plan_.user));
+  }
+
+  // The user aborts the reducer itself for a cause that may have come up elsewhere (F5): before a
+  // step, behind its forward, or between two backwards of it. Then the reducer is destroyed.
+  enum class When { kBefore, kBehindForward, kBetween };
+  std::string judge_abort(const Failure& cause, When when) {
+    construct();
+    failing_ = group_.get();
+    std::vector<Edge> outputs;
+    if (when != When::kBefore) LOCKSTEP_CHECK(forward_in_two(outputs).ok());
+    if (when == When::kBetween) {
+      LOCKSTEP_CHECK(backward(outputs.back()).ok());
+      outputs.pop_back();
+    }
+    parallel_->abort(Status(cause));
+    const Failure want = aborted_with(cause);
+    const auto flaw_of_one = [&](const char* of, const Failure& is) -> std::string {
+      const bool is_right = is.code == want.code && is.rank == want.rank && is.definite &&
+                            is.suspect == want.suspect && is.detail == want.detail &&
+                            is.reported_by == plan_.rank && is.bucket == kNone;
+      return is_right ? ""
+                      : std::string("a user has aborted a reducer for: ") + cause.to_string() +
+                            "; and " + of + " is: " + is.to_string();
+    };
+    const auto text = store_->get(key(), platform::Deadline::in({}));
+    const std::optional<Failure> told = text ? read_failure(*text, plan_.size) : std::nullopt;
+    if (!told) return "a user has aborted a reducer, and its peers cannot read why";
+    if (std::string flaw = flaw_of_one("what peers read", *told); !flaw.empty()) return flaw;
+    for (const auto& group : {group_, second_ ? second_ : group_}) {
+      if (group->ended_for().ok()) return "a reducer was aborted, and not its group";
+      if (std::string flaw = flaw_of_one("the cause of its group", group->ended_for().failure());
+          !flaw.empty())
+        return flaw;
+    }
+    const Status again(Code::kUserFailure, "the user gives up once more");
+    parallel_->abort(again);  // The first cause stays.
+    if (std::string flaw = flaw_of_one("its error", parallel_->poisoned().failure()); !flaw.empty())
+      return flaw;
+    if (step(User::kNothing).code() != Code::kPoisoned)
+      return "a reducer works on that was aborted";
+    if (when == When::kBefore || plan_.is_dynamic) return {};  // it is destroyed as it is
+    const Status status = backward(outputs.front());
+    if (status.ok()) return "a backward succeeds whose reducer was aborted";
+    return flaw_of_one("the error of its backward", status.failure());
+  }
+
+ private:
+  static constexpr std::int64_t kPass = 1;  // the number of the pass in which things happen
+
+  void construct() {
     ReducerOptions options;
     options.find_unused_parameters = plan_.is_dynamic;
     options.bucket_limits = {plan_.bucket_bytes};
@@ -224,20 +285,7 @@ class FailureCase {
     LOCKSTEP_CHECK(made.has_value());
     parallel_ = std::move(*made);
     LOCKSTEP_CHECK(step(User::kNothing).ok());
-    const bool is_of_first = plan_.has_buffer && plan_.at == 0;
-    FailingGroup& failing = second_ && !is_of_first ? *second_ : *group_;
-    failing_ = &failing;
-    const int before = second_ && !is_of_first && plan_.has_buffer ? 1 : 0;
-    failing.fail(plan_.at - before, plan_.by, plan_.failure,
-                 [this](Failure& failure, const Collective& collective, std::int64_t sequence) {
-                   name_place(failure, collective, sequence);
-                 });
-    has_acted_ = false;
-    return flaw_of(step(plan_.user));
   }
-
- private:
-  static constexpr std::int64_t kPass = 1;  // the number of the pass in which things happen
 
   Tensor tensor() {
     Tensor made = *Tensor::empty(device_, DType::kFloat32, Shape::row_major({2}));
@@ -245,9 +293,26 @@ class FailureCase {
     return made;
   }
 
+  // Peers receive the cause as one of this rank, for certain. Where it came up in another group and
+  // names another rank, they suspect that rank, unless that one only had lost a peer without a
+  // name. An error of uneven inputs names the rank that is out of inputs.
+  Failure aborted_with(const Failure& cause) const {
+    Failure want = cause;
+    const auto is_of_group = [this](int rank) { return rank >= 0 && rank < plan_.size; };
+    const bool has_lost_a_peer = cause.code == Code::kPeerLost && cause.definite;
+    if (!is_of_group(cause.suspect)) want.suspect = kNone;
+    const bool keeps_rank = cause.code == Code::kUnevenInputs && is_of_group(cause.rank);
+    if (keeps_rank) return want;
+    want.rank = plan_.rank;
+    const bool is_of_another = is_of_group(cause.rank) && cause.rank != plan_.rank;
+    if (cause.suspect == kNone && is_of_another && !has_lost_a_peer) want.suspect = cause.rank;
+    return want;
+  }
+
+  std::string key() const { return "failure/" + std::to_string(plan_.rank); }
+
   // The last two parameters are ready first. Then the node runs in which the user may do something.
-  Status step(User user) {
-    std::vector<Edge> outputs;
+  Status forward(std::vector<Edge>& outputs, User user) {
     const auto module = [&](std::vector<Edge>& edges) {
       const auto to = [&](int i) { return Edge{parameters_[static_cast<std::size_t>(i)], 0}; };
       std::vector<Edge> behind = {to(0), to(1)};
@@ -257,9 +322,31 @@ class FailureCase {
       edges.push_back({Ref<Node>(new FanNode(engine_, std::move(all))), 0});
       return Status();
     };
-    LOCKSTEP_RETURN_IF_ERROR(parallel_->forward(module, outputs));
+    return parallel_->forward(module, outputs);
+  }
+
+  // The second output leads to the parameters that are ready first.
+  Status forward_in_two(std::vector<Edge>& outputs) {
+    const auto module = [&](std::vector<Edge>& edges) {
+      for (std::size_t i = 0; i < kLeaves; i += 2) {
+        std::vector<Edge> both = {{parameters_[i], 0}, {parameters_[i + 1], 0}};
+        edges.push_back({Ref<Node>(new FanNode(engine_, std::move(both))), 0});
+      }
+      return Status();
+    };
+    return parallel_->forward(module, outputs);
+  }
+
+  Status backward(const Edge& output) {
+    const std::vector<Edge> roots = {output};
     const std::vector<Tensor> gradients = {tensor()};
-    return engine_.backward(outputs, gradients, false);
+    return engine_.backward(roots, gradients, false);
+  }
+
+  Status step(User user) {
+    std::vector<Edge> outputs;
+    LOCKSTEP_RETURN_IF_ERROR(forward(outputs, user));
+    return backward(outputs.front());
   }
 
   Status act(User user) {
@@ -434,8 +521,7 @@ class FailureCase {
 
   // The peers read what the rank has reported first.
   std::string flaw_of_report(const Expected& want) const {
-    const auto text =
-        store_->get("failure/" + std::to_string(plan_.rank), platform::Deadline::in({}));
+    const auto text = store_->get(key(), platform::Deadline::in({}));
     if (!text) return "a rank has failed, and has not told its peers";
     const std::optional<Failure> told = read_failure(*text, plan_.size);
     if (!told) return "a rank has told its peers what they cannot read";
@@ -458,11 +544,11 @@ class FailureCase {
       const Reducer& reducer = parallel_->reducer();
       const auto& buckets = reducer.layout().buckets;
       if (static_cast<std::size_t>(failure.bucket) >= buckets.size())
-        return "an error names a bucket that there is not";
+        return "names a bucket that there is not";
       for (const BucketMember& member : buckets[static_cast<std::size_t>(failure.bucket)].members)
         names.push_back(reducer.parameter_infos()[member.parameter].name);
     }
-    return failure.parameters == names ? "" : "an error names other parameters than its bucket has";
+    return failure.parameters == names ? "" : "names other parameters than its bucket has";
   }
 
   std::string wrong(const std::string& what, const Status& status) const {
@@ -485,9 +571,31 @@ class FailureCase {
   bool was_failed_before_act_ = false;
 };
 
+std::string wrongly_aborted(std::uint32_t key) {
+  constexpr Code kCodes[] = {Code::kUserFailure, Code::kTimeout,      Code::kPeerLost,
+                             Code::kPeerLost,    Code::kUnevenInputs, Code::kAborted};
+  properties::Random chance(key, 0, "aborts");
+  Plan plan = drawn_plan(key, 0);
+  const auto rank = [&] {
+    const int drawn = static_cast<int>(chance.below(static_cast<std::uint32_t>(plan.size) + 2));
+    return drawn == plan.size ? kStranger : drawn > plan.size ? kNone : drawn;
+  };
+  Failure cause;
+  cause.code = kCodes[chance.below(6)];
+  cause.detail = "what the user has met elsewhere";
+  cause.rank = rank();
+  cause.suspect = chance.percent(50) ? kNone : rank();
+  cause.definite = chance.percent(50);
+  if (chance.percent(30)) cause.bucket = -kStranger;
+  if (chance.percent(30)) cause.pass = -kStranger;
+  const auto when = static_cast<FailureCase::When>(chance.below(3));
+  return FailureCase(std::move(plan)).judge_abort(cause, when);
+}
+
 }  // namespace
 
 std::string wrongly_failed(std::uint32_t key) {
+  if (std::string flaw = wrongly_aborted(key); !flaw.empty()) return flaw;
   for (std::uint32_t number = 0; number < kFailures; ++number)
     if (const std::string flaw = FailureCase(drawn_plan(key, number)).judge(); !flaw.empty())
       return "of a reducer whose group fails: " + flaw;
