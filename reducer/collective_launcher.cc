@@ -27,6 +27,9 @@ void CollectiveLauncher::forget_passes() {
 
 Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry::What what,
                                   std::uint64_t layout_hash, std::int64_t& sequence) {
+  LOCKSTEP_CHECK_GE(reducer_id_, 0);  // The ranks have agreed.
+  LOCKSTEP_CHECK_GE(collective.pass, 0);
+  LOCKSTEP_CHECK_GE(launched_, 0);
   collective.reducer_id = reducer_id_;
   collective.verify = verifies_payload_;
   const bool by_first_group = what == TraceEntry::What::kState || what == TraceEntry::What::kJoin;

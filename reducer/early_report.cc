@@ -1,5 +1,6 @@
 #include "reducer/early_report.h"
 
+#include "reducer/base/check.h"
 #include "reducer/failure_board.h"
 #include "reducer/failure_reporter.h"
 #include "reducer/training_position.h"
@@ -8,6 +9,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 std::optional<Failure> EarlyReport::own_cause() const {
+  LOCKSTEP_CHECK(membership_.group != nullptr);
   const int rank = membership_.group->rank();
   for (const ProcessGroup* group : {membership_.group.get(), membership_.backward_group.get()}) {
     if (group == nullptr) continue;
@@ -36,7 +38,8 @@ void EarlyReport::failed(const Failure& failure) noexcept {
     // not concern a group arose here: memory was refused.
     const bool is_own = first_.code == Code::kAborted || !concerns_group(first_.code);
     if (is_own && first_.rank == kNone) first_.rank = rank;
-    seen_by(rank, first_);
+    seen_by(rank, membership_.group->size(), first_);
+    LOCKSTEP_CHECK(is_possible(first_, membership_.group->size()));  // Peers can read it.
     state = State::kPreparing;
     if (!state_.compare_exchange_strong(state, State::kReported)) return;
     FailureBoard(membership_.store, rank, membership_.group->size()).publish(first_);

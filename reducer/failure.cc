@@ -42,6 +42,7 @@ Status Reducer::incomplete() {
 // Gives up a pass that cannot be completed. If nothing was launched, no peer is in the middle of a
 // collective, and the reducer stays usable (P12).
 Status Reducer::give_up(Status status) {
+  LOCKSTEP_CHECK(!status.ok());
   const bool has_group = !concerns_group(status.code()) && !collectives_.has_ended();
   if (collectives_.launched() > 0 || !has_group) return fail(std::move(status.failure()));
   complete(position(), status.failure());
@@ -61,14 +62,12 @@ TrainingPosition Reducer::position() const {
 // ended this one: then the abort is the first cause. A report that was made before the abort stays.
 void Reducer::put_first_cause_first(Failure& failure) {
   std::optional<Failure> first = collectives_.take_report();
-  if (!first && concerns_group(failure.code) && !failure.definite)
-    first = collectives_.own_cause();
+  if (!first && concerns_group(failure.code) && !failure.definite) first = collectives_.own_cause();
   if (!first) return;
   const bool is_same =
       first->code == failure.code && first->rank == failure.rank && first->detail == failure.detail;
   if (is_same) return;
   annotate(position(), *first, kNone);
-  keep_to_group(position(), *first);
   first->later.push_back("rank " + std::to_string(collectives_.rank()) +
                          " saw: " + failure.to_string());
   failure = *std::move(first);
@@ -106,6 +105,7 @@ void Reducer::end_group(Failure failure, const TrainingPosition& at) {
     name_parameters(position(), first);
     failures_.set_poison(Status(std::move(first)));
   });
+  LOCKSTEP_CHECK(failures_.is_poisoned());
 }
 
 Status Reducer::memory_refused() const {
@@ -157,6 +157,7 @@ ProgressSnapshot Reducer::progress() const {
   progress.pass = passes_.current()->number;
   platform::MutexLock lock(mutex_);
   progress.next_bucket = shared_.core.next_bucket();
+  LOCKSTEP_CHECK_LE(progress.next_bucket, buckets_.size());
   if (shared_.running_task != nullptr)
     progress.doing = FlightRecord::Doing::kBackward;
   else

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -46,6 +48,7 @@ std::vector<int> count_suspicions(const Reports& reports, std::optional<Code> co
 
 // Finds the suspect when no rank has an error of its own (failure_board.h).
 Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, bool is_peer_lost) {
+  LOCKSTEP_CHECK_EQ(unreadable.size(), reports.size());
   const std::vector<int> votes = count_suspicions(reports);
   // Two silent ranks may be suspected equally often. A rank that fails reports before it closes its
   // connections, so one that closed them in silence is gone; the other one may wait for a third.
@@ -70,6 +73,8 @@ Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, 
     most = votes[r];
   }
   silence.is_suspected = most > 0;
+  LOCKSTEP_CHECK_EQ(silence.suspect == kNone, silence.ranks == 0);
+  LOCKSTEP_CHECK(silence.suspect == kNone || !reports[static_cast<std::size_t>(silence.suspect)]);
   if (is_peer_lost && silence.ranks > 1 && most == 0) silence.suspect = kNone;
   return silence;
 }
@@ -105,8 +110,14 @@ const Failure* first_of_circle(const Reports& reports, const Failure* report) {
   };
   const Failure* first = report;
   const Failure* each = report;
+  std::size_t steps = 0;
   do {
-    each = &*reports[static_cast<std::size_t>(each->suspect)];
+    LOCKSTEP_CHECK_LT(steps, reports.size());  // It is a circle, and each report is in it once.
+    ++steps;
+    const auto next = static_cast<std::size_t>(each->suspect);
+    LOCKSTEP_CHECK_LT(next, reports.size());
+    LOCKSTEP_CHECK(reports[next].has_value());
+    each = &*reports[next];
     if (order_of(*each) < order_of(*first)) first = each;
   } while (each != report);
   return first;
@@ -117,6 +128,7 @@ const Failure* first_of_circle(const Reports& reports, const Failure* report) {
 // between them broke: a chain that runs into such a circle ends with its first report. A chain that
 // runs to a rank whose report cannot be read ends with the report that suspects this rank.
 const Failure* end_of_suspicions(const Reports& reports, const Failure* first) {
+  LOCKSTEP_CHECK(first != nullptr);
   const Failure* report = first;
   for (std::size_t steps = 0; steps < reports.size(); ++steps) {
     if (report->suspect == kNone) return report;
@@ -156,6 +168,7 @@ bool is_silence_to_most(const Reports& reports, const Failure& report) {
   if (report.code != Code::kTimeout || report.definite || !is_of_a_rank) return false;
   const std::vector<int> votes = count_suspicions(reports);
   const int most = votes[static_cast<std::size_t>(report.suspect)];
+  LOCKSTEP_CHECK_GE(most, 1);  // The report is one of them.
   return most > 1 &&
          std::count_if(votes.begin(), votes.end(), [&](int each) { return each >= most; }) == 1;
 }
@@ -225,7 +238,11 @@ bool is_of_group(const Failure& failure) {
 }
 
 FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
-    : store_(std::move(store)), rank_(rank), size_(size) {}
+    : store_(std::move(store)), rank_(rank), size_(size) {
+  LOCKSTEP_CHECK(store_ != nullptr);
+  LOCKSTEP_CHECK_GE(rank_, 0);
+  LOCKSTEP_CHECK_LT(rank_, size_);
+}
 
 void FailureBoard::publish(const Failure& own) {
   // A store that cannot be reached must not hide the failure itself; peers then suspect this rank
@@ -243,6 +260,7 @@ std::optional<Failure> FailureBoard::read(std::string_view bytes, int writer) co
 }
 
 Failure FailureBoard::settle(Failure own, platform::Duration grace) {
+  LOCKSTEP_CHECK(is_possible(own, size_));
   if (own.definite || size_ == 1) return own;
   own.reported_by = rank_;
   const platform::Deadline deadline = platform::Deadline::in(grace);
@@ -308,15 +326,19 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
       settled.later.push_back("rank " + std::to_string(r) +
                               " left a report of a failure that cannot be read: it is damaged, or "
                               "of another version of the library");
+  LOCKSTEP_CHECK(is_possible(settled, size_));
   return settled;
 }
 
 void FailureBoard::publish(const FlightRecord& own) {
+  LOCKSTEP_CHECK_EQ(own.rank, rank_);
   // As above, a store that cannot be reached must not hide the failure.
   (void)store_->set(flight_record_key_of(rank_, own.reducer_id), to_text(own));
 }
 
 std::vector<FlightRecord> FailureBoard::records(FlightRecord own, platform::Deadline deadline) {
+  LOCKSTEP_CHECK_EQ(own.rank, rank_);
+  LOCKSTEP_CHECK_EQ(own.size, size_);
   std::vector<FlightRecord> records;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;

@@ -11,6 +11,7 @@ void FailureReporter::start_over() {
   poison_ = Status();
   failed_at_.reset();
   if (reserve_.ok()) reserve_ = Status(Failure());
+  LOCKSTEP_CHECK(!reserve_.ok());
 }
 
 Status FailureReporter::copy_of_poison() const {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/base/status.h"
 #include "reducer/flight_recorder.h"
 
@@ -29,7 +30,10 @@ class FailureReporter {
   bool is_poisoned() const { return !poison_.ok(); }
   // The first cause; ok if the reducer is not poisoned.
   const Status& poison() const { return poison_; }
-  void set_poison(Status cause) { poison_ = std::move(cause); }
+  void set_poison(Status cause) {
+    LOCKSTEP_CHECK(!cause.ok());
+    poison_ = std::move(cause);
+  }
   // The first cause, or kOutOfMemory if there is no memory for a copy.
   Status copy_of_poison() const;
   // What a poisoned reducer answers to further work: kPoisoned, with the first cause in the text.

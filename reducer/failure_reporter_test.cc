@@ -81,12 +81,18 @@ TEST_F(TrainingPositionTest, AFailureOfTheGroupGetsPassBucketAndParameters) {
 TEST_F(TrainingPositionTest, ACollectiveOfTheGroupWithoutABucketIsNoneOfTheBucketThatWaits) {
   Failure of_map = failure_of(Code::kPeerLost, "closed");
   of_map.collective = "all_reduce";
+  of_map.sequence = 7;
   of_map.reducer_id = at(5).reducer_id;
   annotate(at(5), of_map, 1);
   EXPECT_EQ(of_map.bucket, kNone);
   EXPECT_TRUE(of_map.parameters.empty());
+  Failure of_agreement = failure_of(Code::kTimeout, "rank 2 is late");
+  of_agreement.collective = "all_gather";
+  of_agreement.sequence = 1;  // it has no reducer yet
+  annotate(at(5), of_agreement, 1);
+  EXPECT_EQ(of_agreement.bucket, kNone);
   Failure refused = failure_of(Code::kInvalidArgument, "no data");
-  refused.collective = "all_reduce";  // it has no reducer, as nothing was started
+  refused.collective = "all_reduce";  // it has no number, as nothing was started
   annotate(at(5), refused, 1);
   EXPECT_EQ(refused.bucket, 1);
 }
@@ -137,7 +143,7 @@ TEST_F(TrainingPositionTest, RanksThatTheGroupDoesNotHaveAreReplaced) {
   failure.rank = 4;
   failure.suspect = -7;
   failure.pass = -3;
-  keep_to_group(at(5), failure);
+  keep_to_group(1, 4, failure);
   EXPECT_EQ(failure.rank, 1);
   EXPECT_EQ(failure.suspect, kNone);
   EXPECT_EQ(failure.pass, kNone);

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -65,11 +67,13 @@ FlightRecord record_flight(const TrainingPosition& position, const ProgressSnaps
     c.launched_us = microseconds(entry.launched);
     c.completed_us = microseconds(entry.completed);
     if (entry.bucket == kNone || entry.layout_hash != position.layout.hash) continue;
-    for (const BucketMember& member :
-         position.layout.buckets[static_cast<std::size_t>(entry.bucket)].members)
+    const auto bucket = static_cast<std::size_t>(entry.bucket);
+    LOCKSTEP_CHECK_LT(bucket, position.layout.buckets.size());
+    for (const BucketMember& member : position.layout.buckets[bucket].members)
       c.parameters.add(position.parameters[member.parameter].name);
   }
   record.next_sequence = trace.next_sequence();
+  LOCKSTEP_CHECK(entries.empty() || entries.back().sequence + 1 == record.next_sequence);
   return record;
 }
 

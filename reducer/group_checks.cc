@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -70,6 +72,7 @@ Status check_other_reducers(const CollectiveLauncher& collectives, const Replica
 Status check_group(const CollectiveLauncher& collectives, const ReducerOptions& options,
                    const ReplicaSet& replicas, const ModuleState& state,
                    const GradientHook* reducer) {
+  LOCKSTEP_CHECK(reducer != nullptr);
   const ProcessGroup& second = collectives.backward_group();
   if (second.rank() != collectives.rank() || second.size() != collectives.size())
     return Status(Code::kInvalidArgument,

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
@@ -13,6 +15,8 @@ void PassClock::reserve(std::size_t gradients, std::size_t buckets) {
 }
 
 void PassClock::begin_pass(std::size_t gradients, std::size_t buckets) {
+  LOCKSTEP_CHECK_LE(gradients, times_.gradients.capacity());  // reserve() has taken the memory.
+  LOCKSTEP_CHECK_LE(buckets, times_.buckets.capacity());
   times_.gradients.assign(gradients, {});
   times_.buckets.assign(buckets, {});
 }
@@ -28,6 +32,8 @@ void PassClock::end_pass(std::int64_t pass) {
     bucket.launched -= armed_;
     bucket.completed -= armed_;
   }
+  LOCKSTEP_CHECK(times_.backward_ended >= armed_);
+  LOCKSTEP_CHECK(times_.finished >= times_.backward_ended);
   times_.backward_ended -= armed_;
   times_.finished -= armed_;
   std::swap(times_, last_);

@@ -207,8 +207,7 @@ Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what
                        std::int64_t& sequence) {
   prepare_launch(collective);
   Status status = collectives_.launch(collective, work, what, buckets_.layout().hash, sequence);
-  if (!status.ok())
-    annotate_collective(position(), status.failure(), collective.op, collective.bucket);
+  if (!status.ok()) annotate(position(), status.failure(), collective.bucket);
   return status;
 }
 
@@ -406,10 +405,7 @@ Status Reducer::start_hook(std::size_t b) {
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
   Status status = collectives_.await(work, trace_sequence);
-  if (status.ok()) return status;
-  const bool is_sparse = buckets_[static_cast<std::size_t>(bucket)].sparse != nullptr;
-  const Op op = is_sparse ? Op::kAllGather : Op::kAllReduceSum;
-  annotate_collective(position(), status.failure(), op, bucket);
+  if (!status.ok()) annotate(position(), status.failure(), bucket);
   return status;
 }
 

@@ -136,7 +136,7 @@ class ScriptedGroup final : public ProcessGroup {
 
   Status start(const Collective& collective, Work& work) override {
     const bool is_sum = collective.op == Op::kAllReduceSum;
-    if (is_sum && !failure.ok() && sums() >= sums_before_failure) return failure;
+    if (is_sum && !failure.ok() && sums() >= sums_before_failure) return about(collective, failure);
     if (!is_sum && !refusal.ok()) return refusal;
     started.push_back(note(collective));
     work.begin(static_cast<std::int64_t>(started.size()) - 1);
@@ -146,7 +146,7 @@ class ScriptedGroup final : public ProcessGroup {
     }
     play(collective);
     const bool fails_late = is_sum && !late_failure.ok() && sums() > sums_before_failure;
-    work.complete(fails_late ? late_failure : Status());
+    work.complete(fails_late ? about(collective, late_failure) : Status());
     return {};
   }
 
@@ -180,6 +180,14 @@ class ScriptedGroup final : public ProcessGroup {
   bool aborted = false;
 
  private:
+  // A group that names a collective says of which bucket it is (note_collective).
+  static Status about(const Collective& collective, Status status) {
+    Failure& failure = status.failure();
+    if (failure.collective.empty() || failure.bucket != kNone) return status;
+    failure.bucket = collective.bucket;
+    failure.reducer_id = collective.reducer_id;
+    return status;
+  }
   void play(const Collective& collective) {
     const std::size_t bytes = collective.count * size_of(collective.dtype);
     if (collective.op == Op::kAllGather) {
@@ -211,7 +219,7 @@ class LocalHub {
   Status start(int rank, const Collective& collective, Work& work) {
     platform::MutexLock lock(mutex_);
     if (dead_by_ == rank) return of_this_rank(next_[static_cast<std::size_t>(rank)], collective);
-    if (dead_by_ >= 0) return lost(next_[static_cast<std::size_t>(rank)], collective.op);
+    if (dead_by_ >= 0) return lost(next_[static_cast<std::size_t>(rank)], collective);
     const std::int64_t sequence = next_[static_cast<std::size_t>(rank)]++;
     work.begin(sequence);
     Meeting& meeting = meetings_[sequence];
@@ -233,7 +241,7 @@ class LocalHub {
     for (auto& [sequence, meeting] : meetings_)
       for (auto& [r, part] : meeting.there)
         part.work->complete(r == rank ? of_this_rank(sequence, part.collective)
-                                      : lost(sequence, part.collective.op));
+                                      : lost(sequence, part.collective));
     meetings_.clear();
   }
 
@@ -252,13 +260,12 @@ class LocalHub {
     return status;
   }
 
-  Status lost(std::int64_t sequence, Op op) const {
+  Status lost(std::int64_t sequence, const Collective& collective) const {
     Failure failure;
     failure.code = Code::kPeerLost;
     failure.suspect = dead_by_;
-    failure.sequence = sequence;
-    failure.collective = name_of(op);
     failure.detail = "rank " + std::to_string(dead_by_) + " left the group";
+    note_collective(failure, collective, sequence);
     return failure;
   }
 

@@ -28,21 +28,18 @@ struct TrainingPosition {
 
 // Makes a failure that arose on this rank.
 Failure describe(const TrainingPosition& position, Code code, std::string detail);
-// Makes a failure of the process group the report of this rank.
-void seen_by(int rank, Failure& failure);
+// A user's argument to abort(), or the failure of another group with other ranks that ended a
+// backward (F7), may name a rank that this group does not have. It is replaced by this rank.
+void keep_to_group(int rank, int size, Failure& failure);
+// Makes a failure of the process group the report of this rank, which names ranks of the group.
+void seen_by(int rank, int size, Failure& failure);
 // Names the parameters of the failure's bucket, if it names none and the bucket is one of this
 // reducer; another reducer on the group may have started the collective (F7).
 void name_parameters(const TrainingPosition& position, Failure& failure);
 // Adds what the reducer knows to a failure of the process group in a collective of `bucket`, which
 // may be kNone. A group that has failed names the collective that failed first: where that is one
-// without a bucket, such as the sum of a usage map, `bucket` is not what failed.
+// without a bucket, such as the sum of a usage map, or an agreement, `bucket` is not what failed.
 void annotate(const TrainingPosition& position, Failure& failure, int bucket);
-// The same where the operation is known. A group that has failed may name another one: an agreement
-// with which a peer is late has no reducer yet.
-void annotate_collective(const TrainingPosition& position, Failure& failure, Op op, int bucket);
-// A user's argument to abort(), or the failure of another group with other ranks that ended a
-// backward (F7), may name a rank that this group does not have. It is replaced by this rank.
-void keep_to_group(const TrainingPosition& position, Failure& failure);
 // Completes a failure that this rank raises: who reports it, and the pass. If it names no rank and
 // is not the group's, it arose here. Then it is a known cause, unless it is a timeout, or the
 // refusal of a reducer that has failed before. It allocates nothing.

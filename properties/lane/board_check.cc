@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -104,6 +105,58 @@ Group group_of(properties::Random& chance) {
       group.reports[rank] = report_of(chance, rank, group.size);
   }
   return group;
+}
+
+// Sets a number in an encoded report, which has them first: the format, the code, the ranks of the
+// cause and of who reports it, pass, bucket, reducer, number of the collective, suspect.
+enum Field { kFormat, kCode, kRank, kReportedBy, kPass, kBucket, kReducer, kSequence, kSuspect };
+constexpr std::size_t kTextLength = 10;  // behind these, and whether the cause is definite
+
+void set_number(std::string& report, std::size_t field, std::int64_t value) {
+  std::memcpy(report.data() + field * sizeof value, &value, sizeof value);
+}
+
+// Returns what a rank leaves when its report is torn or damaged, when it is of another version, or
+// when it has a number that no failure in its group has.
+std::string damaged_report(properties::Random& chance, int rank, int size) {
+  Failure failure = report_of(chance, rank, size);
+  failure.parameters = {"p0"};
+  failure.later = {"what followed"};
+  std::string report = encode(failure);
+  const auto some = static_cast<std::int64_t>(chance.below(3));
+  const std::size_t number = kPass + chance.below(4);  // one without a limit above
+  const std::size_t of_rank = chance.percent(50) ? kRank : kSuspect;
+  switch (chance.below(10)) {
+    case 0:
+      return report.substr(0, chance.below(static_cast<std::uint32_t>(report.size())));
+    case 1:
+      return report + '\0';
+    case 2:
+      set_number(report, kFormat, some);
+      return report;
+    case 3:
+      set_number(report, kCode, static_cast<std::int64_t>(Code::kInternal) + 1 + some);
+      return report;
+    case 4:
+      set_number(report, kCode, -some);
+      return report;
+    case 5:
+      set_number(report, of_rank, size + some);
+      return report;
+    case 6:
+      set_number(report, of_rank, kNone - 1 - some);
+      return report;
+    case 7:
+      set_number(report, kReportedBy, (rank + 1) % size);
+      return report;
+    case 8:
+      set_number(report, number, kNone - 1 - some);
+      return report;
+    default:
+      // A number of 64 bits that has the right lower half, or the length of a text.
+      set_number(report, some == 0 ? kTextLength : of_rank, some == 1 ? std::int64_t{1} << 32 : -5);
+      return report;
+  }
 }
 
 // Whom the reports name: a rank and a suspect, and whose report that is, if it is one.
@@ -288,7 +341,8 @@ std::string flaw_of(const Group& group, int own, const Failure& raised) {
   if (raised.collective != place.collective || raised.sequence != place.sequence ||
       raised.bucket != owner.bucket || raised.reducer_id != owner.reducer_id)
     return "it names another collective than that in which it arose";
-  if (raised.pass != cause.pass) return "it names another pass than that of its cause";
+  if (raised.pass != (cause.pass == kNone ? mine.pass : cause.pass))
+    return "it names another pass than that of its cause";
   const bool is_blamed = !named.by && named.suspect != mine.suspect;
   const std::string blame = "rank " + std::to_string(named.suspect) + " has reported no cause";
   if (is_blamed && !raised.detail.starts_with(blame)) return "it does not say who is silent";
@@ -321,34 +375,165 @@ std::string describe(const Group& group) {
   return text;
 }
 
+// One rank reports late, after others have looked. A cause that is certain ends the reading, so it
+// may be late only if it is alone.
+bool may_be_late(const Group& group, const Failure& report) {
+  return !report.definite ||
+         std::count_if(group.reports.begin(), group.reports.end(),
+                       [](const auto& each) { return each.second.definite; }) == 1;
+}
+
+std::string judge(std::uint32_t key, std::uint64_t number) {
+  properties::Random chance(key, number, "board");
+  Group group = group_of(chance);
+  properties::Random more(key, number, "board, more");
+  for (auto& each : group.reports) complete_report(more, each.second);
+  const int late = draw(more, group.size);
+  // A user who gives up between two passes names none.
+  properties::Random places(key, number, "board, places");
+  for (auto& each : group.reports)
+    if (places.percent(10)) each.second.pass = kNone;
+  for (const auto& [rank, report] : group.reports) {
+    const auto store = std::make_shared<LateStore>();
+    properties::Random damage(key, number, "board, damage");
+    for (const int each : group.damaged)
+      store->set("failure/" + std::to_string(each), damaged_report(damage, each, group.size))
+          .value();
+    for (const auto& [each, its] : group.reports) {
+      if (each == late && each != rank && may_be_late(group, its)) {
+        store->will_write(each, its);
+        continue;
+      }
+      Failure as_met = its;  // The board says who reports it.
+      as_met.reported_by = kNone;
+      FailureBoard(store, each, group.size).publish(as_met);
+      FailureBoard(store, each, group.size).publish(Failure());  // The first one stays.
+    }
+    const Failure raised =
+        FailureBoard(store, rank, group.size).settle(report, platform::Duration(0));
+    const std::string flaw = flaw_of(group, rank, raised);
+    if (!flaw.empty())
+      return "by the reports of " + std::to_string(group.size) + " ranks, rank " +
+             std::to_string(rank) + " raises: " + raised.to_string() + "; " + flaw +
+             describe(group);
+  }
+  return {};
+}
+
+// A rank that is alone, or that has an error of its own, waits for nobody, and raises its own error
+// as it is.
+std::string judge_alone(std::uint32_t key) {
+  properties::Random chance(key, 0, "board, alone");
+  const int size = chance.percent(50) ? 1 : 3;
+  Failure own = report_of(chance, 0, std::max(size, 2));
+  if (size == 1 && own.suspect > 0) own.suspect = 0;
+  if (size == 1 && own.rank > 0) own.rank = 0;
+  if (size > 1) own.definite = true;
+  const auto store = std::make_shared<HashStore>();
+  for (int rank = 1; rank < size; ++rank)
+    FailureBoard(store, rank, size).publish(report_of(chance, rank, size));
+  const platform::Duration begun = platform::now();
+  const Failure raised = FailureBoard(store, 0, size).settle(own, std::chrono::seconds(1));
+  if (raised.to_string() != own.to_string() || raised.reported_by != own.reported_by)
+    return "of " + std::to_string(size) + " ranks, one that has met: " + own.to_string() +
+           " raises: " + raised.to_string();
+  return platform::now() == begun ? "" : "a rank that needs no other one waits for it";
+}
+
+// A store that says what is asked of it, and that has what ranks up to one of them have written.
+class AskedStore final : public Store {
+ public:
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    return inner_.set(key, value);
+  }
+  Result<bool> contains(std::string_view key) override { return inner_.contains(key); }
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    asked_.emplace_back(key);
+    longest_ = std::max(longest_, deadline.remaining());
+    return inner_.get(key, platform::Deadline::in({}));
+  }
+  const std::vector<std::string>& asked() const { return asked_; }
+  platform::Duration longest() const { return longest_; }
+
+ private:
+  HashStore inner_;
+  std::vector<std::string> asked_;
+  platform::Duration longest_{};
+};
+
+// Ranks are asked in their order, up to the first one with a cause that is certain, and for no
+// longer than the grace.
+std::string judge_order(std::uint32_t key) {
+  constexpr platform::Duration kGrace = std::chrono::milliseconds(70);
+  properties::Random chance(key, 0, "board, order");
+  const int size = 3 + draw(chance, 3);
+  const int own = draw(chance, size);
+  const int certain = draw(chance, size);
+  const auto store = std::make_shared<AskedStore>();
+  Failure cause;
+  cause.code = Code::kUserFailure;
+  cause.rank = certain;
+  cause.definite = true;
+  if (certain != own) FailureBoard(store, certain, size).publish(cause);
+  Failure lost = report_of(chance, own, size);
+  lost.definite = false;
+  FailureBoard(store, own, size).settle(lost, kGrace);
+  std::vector<std::string> right;
+  const int last = certain == own ? size - 1 : certain;
+  const int rounds = certain == own ? 2 : 1;  // It asks again where it knows of no certain cause.
+  for (int round = 0; round < rounds; ++round)
+    for (int rank = 0; rank <= last; ++rank)
+      if (rank != own) right.push_back("failure/" + std::to_string(rank));
+  if (store->asked() != right) return "a rank asks others for their causes in a wrong order";
+  return store->longest() == kGrace ? "" : "a rank does not wait for others as long as it is to";
+}
+
+std::string judge_records(std::uint32_t key) {
+  properties::Random chance(key, 0, "board, records");
+  const int size = 1 + draw(chance, 5);
+  const int own = draw(chance, size);
+  const auto store = std::make_shared<HashStore>();
+  const auto record_of = [size](int rank, int pass) {
+    FlightRecord record;
+    record.rank = rank;
+    record.size = size;
+    record.reducer_id = 1;
+    record.pass = pass;
+    return record;
+  };
+  std::vector<std::string> right;
+  for (int rank = 0; rank < size; ++rank) {
+    FlightRecord record = record_of(rank, 1 + draw(chance, 3));
+    const std::string text = to_text(record);
+    const int kind = draw(chance, 8);
+    const std::string name = "account/1/" + std::to_string(rank);
+    if (kind == 0) record.rank = (rank + 1) % size;
+    if (kind == 1) ++record.size;
+    if (kind == 2) record.reducer_id = 2;
+    if (kind == 3) continue;  // It is silent.
+    if (kind < 3) store->set(name, to_text(record)).value();
+    if (kind == 4) store->set(name, text.substr(0, text.size() / 2)).value();
+    if (kind > 4) FailureBoard(store, rank, size).publish(record);
+    FailureBoard(store, rank, size).publish(record_of(rank, 9));  // The first one stays.
+    const bool is_right = kind > 4 || (kind == 0 && size == 1);
+    if (is_right && rank != own) right.push_back(text);
+  }
+  const FlightRecord mine = record_of(own, 7);
+  right.push_back(to_text(mine));
+  std::vector<std::string> found;
+  for (const FlightRecord& each :
+       FailureBoard(store, own, size).records(mine, platform::Deadline::in({})))
+    found.push_back(to_text(each));
+  return found == right ? "" : "a rank finds other flight records than ranks have left";
+}
+
 }  // namespace
 
 std::string wrongly_settled(std::uint32_t key) {
-  for (int i = 0; i < kGroups; ++i) {
-    properties::Random chance(key, static_cast<std::uint64_t>(i), "board");
-    Group group = group_of(chance);
-    properties::Random more(key, static_cast<std::uint64_t>(i), "board, more");
-    for (auto& each : group.reports) complete_report(more, each.second);
-    // One rank reports late. A cause that is certain ends the reading, so it is there at once.
-    const int late = draw(more, group.size);
-    for (const auto& [rank, report] : group.reports) {
-      const auto store = std::make_shared<LateStore>();
-      for (const int each : group.damaged)
-        store->set("failure/" + std::to_string(each), "nonsense").value();
-      for (const auto& [each, its] : group.reports)
-        if (each == late && each != rank && !its.definite)
-          store->will_write(each, its);
-        else
-          FailureBoard(store, each, group.size).publish(its);
-      const Failure raised =
-          FailureBoard(store, rank, group.size).settle(report, platform::Duration(0));
-      const std::string flaw = flaw_of(group, rank, raised);
-      if (!flaw.empty())
-        return "by the reports of " + std::to_string(group.size) + " ranks, rank " +
-               std::to_string(rank) + " raises: " + raised.to_string() + "; " + flaw +
-               describe(group);
-    }
-  }
+  for (std::uint64_t i = 0; i < kGroups; ++i)
+    if (std::string flaw = judge(key, i); !flaw.empty()) return flaw;
+  for (const auto judge_it : {judge_alone, judge_order, judge_records})
+    if (std::string flaw = judge_it(key); !flaw.empty()) return flaw;
   return {};
 }
 

@@ -91,10 +91,9 @@ bool ReportCheck::names_what_was_started(const Failure& failure) const {
   return std::any_of(collectives_.begin(), collectives_.end(), [&](const auto& each) {
     if (number >= each.second.size()) return true;
     const Collective& it = each.second[number];
-    const bool is_in_no_pass = failure.pass == kNone || it.pass == kNone;
-    const bool is_there = is_of_peer || is_in_no_pass ||
-                          (failure.pass == it.pass &&
-                           (failure.bucket == kNone || failure.bucket == it.bucket));
+    const bool is_in_pass = failure.pass == kNone || it.pass == kNone || failure.pass == it.pass;
+    const bool is_of_bucket = failure.bucket == kNone || failure.bucket == it.bucket;
+    const bool is_there = is_of_peer || (is_in_pass && is_of_bucket);
     return is_there && name_of(it.op) == failure.collective;
   });
 }
@@ -118,6 +117,12 @@ std::string ReportCheck::flaw_of_place(const Failure& failure) const {
   return {};
 }
 
+std::string ReportCheck::flaw_of_text(int size) {
+  const std::lock_guard lock(mutex_);
+  if (!first_ || read_failure(first_->text, size)) return {};
+  return "the rank told its peers what they cannot read";
+}
+
 std::string ReportCheck::flaw(const Status& cause, int own) {
   std::vector<Started> works;
   {
@@ -128,10 +133,14 @@ std::string ReportCheck::flaw(const Status& cause, int own) {
   std::optional<platform::Duration> failed_at;
   if (std::string flaw = flaw_of_ends(works, own, failed_at); !flaw.empty()) return flaw;
   if (std::string flaw = flaw_of_place(cause.failure()); !flaw.empty()) return flaw;
+  const bool is_bare = cause.failure().bucket != kNone && cause.failure().parameters.empty();
+  if (judges_times_ && is_bare)  // and no memory was refused for the names
+    return "the rank ends its group for an error in a bucket, and does not name its parameters: " +
+           cause.to_string();
   if (!failed_at) return {};
   if (!first_) return "a collective of the rank failed, and it has told its peers nothing";
   const std::optional<Failure> told = read_failure(first_->text);
-  if (!told) return "the rank told its peers what they cannot read";
+  if (!told) return {};  // flaw_of_text() says so
   if (std::string flaw = flaw_of_place(*told); !flaw.empty()) return flaw;
   if (is_of_group(*told) && told->pass == kNone && told->bucket != kNone)
     return "the rank told its peers of a bucket in no pass: " + told->to_string();

@@ -45,6 +45,9 @@ class ReportCheck {
   // Returns a sentence about what is wrong when rank `own` ends its group for this cause; an empty
   // text if nothing is, outside of steps, and from the second call on.
   std::string flaw(const Status& cause, int own);
+  // The same at any time, if the peers cannot read what the rank has told them, in a group of
+  // `size` ranks.
+  std::string flaw_of_text(int size);
 
  private:
   struct Report {
@@ -90,7 +93,8 @@ class ReportingGroup final : public ForwardingGroup {
   void abort(const Status& cause) override {
     // A user who gives up may do so before the rank has reported anything, and names nothing.
     const bool is_of_user = cause.failure().detail == properties::kAbortText;
-    const std::string flaw = is_of_user ? std::string() : check_->flaw(cause, rank());
+    std::string flaw = check_->flaw_of_text(size());
+    if (flaw.empty() && !is_of_user) flaw = check_->flaw(cause, rank());
     if (wrong_.empty()) wrong_ = flaw;
     ForwardingGroup::abort(cause);
   }

@@ -17,6 +17,7 @@
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
 #include "properties/lane/board_check.h"
+#include "properties/lane/failure_check.h"
 #include "properties/lane/frame_check.h"
 #include "properties/lane/group_check.h"
 #include "properties/lane/header_check.h"
@@ -307,6 +308,7 @@ class SimEnvironment final : public RankEnvironment {
     if (asks_about_headers() && wrong_answer_.empty())
       wrong_answer_ = wrongly_compared(program.key);
     if (asks_about_frames() && wrong_answer_.empty()) wrong_answer_ = wrongly_received(program.key);
+    if (asks_about_failures() && wrong_answer_.empty()) wrong_answer_ = wrongly_failed(program.key);
     return memberships;
   }
 
@@ -423,6 +425,9 @@ class SimEnvironment final : public RankEnvironment {
 
   // The first rank of another program in 16 is asked which frames it takes (F3).
   bool asks_about_frames() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 4; }
+
+  // The first rank of another program in 16 is asked what it makes of failures of a group (F2).
+  bool asks_about_failures() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 11; }
 
   void judge_pinned_memory() {
     if (!staged_uses_ || !is_undisturbed()) return;

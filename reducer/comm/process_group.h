@@ -152,7 +152,8 @@ class ProcessGroup {
   virtual std::uint64_t progress() const { return 0; }
 };
 
-// Records in which collective a failure occurred, unless the failure says so already.
+// Records in which collective a failure occurred, unless the failure says so already: one that has
+// a collective with its number also says of which bucket of which reducer that is, if of any.
 void note_collective(Failure& failure, const Collective& collective, std::int64_t sequence);
 
 // What a group on `rank` keeps of the cause that abort() is given. A cause that names no rank, no

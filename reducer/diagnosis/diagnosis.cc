@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 
 std::string rank_list(const std::vector<int>& ranks) {
@@ -34,6 +36,7 @@ std::vector<Side> sides_at(const std::vector<FlightRecord>& records, std::int64_
     side->ranks.push_back(record.rank);
     if (here != nullptr) side->collective = *here;
   }
+  LOCKSTEP_CHECK_EQ(sides.empty(), records.empty());
   std::stable_sort(sides.begin(), sides.end(),
                    [](const Side& a, const Side& b) { return a.ranks.size() > b.ranks.size(); });
   return sides;
@@ -57,6 +60,7 @@ std::optional<Diagnosis::Difference> first_difference(const std::vector<FlightRe
 // Of sides of one size, returns the one to name: the one in the latest pass, if there is only one.
 const Side* furthest(const std::vector<Side>& sides) {
   const auto pass = [](const Side& side) { return side.collective->pass; };
+  LOCKSTEP_CHECK(!sides.empty());
   const Side* best = &sides[0];
   for (const Side& side : sides)
     if (pass(side) > pass(*best)) best = &side;
@@ -73,6 +77,7 @@ void add(std::vector<int>& ranks, const std::vector<int>& more) {
 // Judges different collectives with one sequence number. Ranks that have not started theirs say
 // nothing here.
 void judge_difference(Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.suspects.empty());
   std::vector<Side> started;
   for (const Side& side : diagnosis.difference->sides)
     if (side.collective) started.push_back(side);
@@ -92,6 +97,7 @@ void judge_difference(Diagnosis& diagnosis) {
 
 // Finds the first failure that a rank says is its own.
 void judge_failures(Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.suspects.empty());
   const Failure* first = nullptr;
   for (const FlightRecord& record : diagnosis.records) {
     if (!record.failure || !record.failure->definite) continue;
@@ -117,6 +123,7 @@ void judge_failures(Diagnosis& diagnosis) {
 // Finds ranks that aborted the group, as others say, and that have met no failure themselves: their
 // users gave up, and have not used the reducer since.
 void judge_aborts(Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.suspects.empty());
   for (const FlightRecord& record : diagnosis.records) {
     if (record.failure) continue;
     const auto names_it = [&](const FlightRecord& other) {
@@ -132,6 +139,7 @@ void judge_aborts(Diagnosis& diagnosis) {
 // A collective that all ranks had started failed before ranks differ. A rank that had not gone on
 // by then was held up in it, or was notified of the failure.
 bool has_failed_before(const Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.difference.has_value());
   using State = RecordedCollective::State;
   const auto has_failed = [&](const FlightRecord& record) {
     // If the next collective was refused, nobody has waited for this one yet.
@@ -149,6 +157,7 @@ bool has_failed_before(const Diagnosis& diagnosis) {
 
 // Some ranks have started a collective that the others have not started.
 void judge_progress(Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.suspects.empty());
   if (!diagnosis.difference || diagnosis.difference->sides.size() != 2) return;
   const std::vector<Side>& sides = diagnosis.difference->sides;
   if (sides[0].collective && sides[1].collective) return;
@@ -271,6 +280,7 @@ void tell_side_by_side(const Diagnosis& diagnosis, std::string& out) {
     for (std::string& line : lines) line.resize(width + 2, ' ');
   };
   for (const Column& column : columns) {
+    LOCKSTEP_CHECK_EQ(column.cells.size() + 1, lines.size());
     pad();
     lines[0] += rank_list(column.ranks);
     for (std::size_t i = 0; i < column.cells.size(); ++i) lines[i + 1] += column.cells[i];
