@@ -21,8 +21,11 @@
 #include "properties/lane/group_check.h"
 #include "properties/lane/header_check.h"
 #include "properties/lane/host_side_check.h"
+#include "properties/lane/join_state_check.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/lone_rank_check.h"
 #include "properties/lane/nccl_groups.h"
+#include "properties/lane/placement_check.h"
 #include "properties/lane/refusal_check.h"
 #include "properties/lane/report_check.h"
 #include "properties/lane/roster_check.h"
@@ -208,6 +211,16 @@ class SimEnvironment final : public RankEnvironment {
         wrongly_told(world_.nccl->api(), *gpu_, world_.store,
                      {"check", static_cast<int>(rank_), static_cast<int>(case_.program.world),
                       case_.program.key, world_.notices_lost_peers});
+  }
+
+  // The first rank of some programs trains alone, that of others is asked what ranks with uneven
+  // inputs decide (S2), and that of others on which devices a model may lie (B5). The case is over
+  // then.
+  void train_alone() {
+    if (rank_ != 0 || exited() || !wrong_answer().empty()) return;
+    if ((case_.program.key >> 26 & 15) == 5) wrong_answer_ = wrongly_trained(case_.program.key);
+    if ((case_.program.key >> 26 & 15) == 6) wrong_answer_ = wrongly_decided(case_.program.key);
+    if ((case_.program.key >> 26 & 15) == 7) wrong_answer_ = wrongly_placed(case_.program.key);
   }
 
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
@@ -500,6 +513,7 @@ class SimLane final : public properties::Lane {
         environment.ask_a_group();
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
+        environment.train_alone();
         environment.close_gpu(observation);
         std::string& wrong = observation.ranks[rank].wrong_answer;
         if (wrong.empty()) wrong = environment.wrong_answer();
