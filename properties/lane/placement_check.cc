@@ -20,7 +20,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-constexpr std::uint32_t kPlacements = 2;  // of each key
+constexpr std::uint32_t kPlacements = 1;  // of each key
 constexpr std::uint32_t kNumbers = 3;     // of devices
 constexpr std::uint32_t kTrainedSteps = 2;
 constexpr std::int64_t kElements = 2;
