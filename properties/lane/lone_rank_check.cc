@@ -41,6 +41,21 @@ constexpr const char* kHookText = "this hook gives up";
 constexpr int kStrangeRank = 1;
 constexpr std::int64_t kStrangeSequence = 7;
 
+// How a communication hook fails: its first half, or with its result.
+enum class HookFlaw : std::uint8_t {
+  kError,
+  kThrows,
+  kThrowsNumber,
+  kThrowsNoMemory,
+  kUndefined,
+  kOtherDtype,
+  kOtherSize,
+  kHoles,
+  kOtherDevice,
+  kCount
+};
+bool is_of_result(HookFlaw flaw) { return flaw >= HookFlaw::kUndefined; }
+
 // What goes wrong in a step, if anything does, and when.
 struct Mishap {
   enum class Kind : std::uint8_t {
@@ -56,6 +71,7 @@ struct Mishap {
   std::uint32_t left = 0;  // occasions until it happens
   bool is_on = false;      // while a call of the reducer or the engine runs
   bool has_happened = false;
+  HookFlaw hook_flaw = HookFlaw::kError;
   Collective collective;  // in which it happened
   std::int64_t sequence = kNone;
 
@@ -221,25 +237,35 @@ class UserNode final : public Node {
   const bool throws_;
 };
 
-// Sums each bucket's mean, and beside it a tensor that it lets go of at once.
+// Sums each bucket's mean, and beside it a tensor that it lets go of at once. Some results are
+// copies of the buckets.
 class ForgetfulHook final : public CommunicationHook {
  public:
-  ForgetfulHook(HostDevice& host, Mishap& mishap, std::string& flaw)
-      : host_(host), mishap_(mishap), flaw_(flaw) {}
+  ForgetfulHook(HostDevice& host, HostDevice& other, Mishap& mishap, std::string& flaw)
+      : host_(host), other_(other), mishap_(mishap), flaw_(flaw) {}
   std::string name() const override { return kHookName; }
   Status start(HookBucket& bucket) override {
-    if (mishap_.happens(Mishap::Kind::kHook)) return failure();
+    if (!is_of_result(mishap_.hook_flaw) && mishap_.happens(Mishap::Kind::kHook)) return fail();
+    if (bucket.all_reduce(Tensor()).code() != Code::kInvalidArgument && flaw_.empty())
+      flaw_ = "the sum of no tensor is not refused";
     const Tensor& flat = bucket.flat();
     const Transfer in_place{&flat, flat.data(), &flat.shape()};
     host_.pack_bucket(host_.current_stream(), {&in_place, 1}, bucket.factor());
     LOCKSTEP_RETURN_IF_ERROR(sum_and_forget(bucket));
     return bucket.all_reduce(flat);
   }
-  Result<Tensor> finish(HookBucket& bucket) override { return bucket.flat(); }
+  Result<Tensor> finish(HookBucket& bucket) override {
+    if (is_of_result(mishap_.hook_flaw) && mishap_.happens(Mishap::Kind::kHook))
+      return wrong_result(bucket.flat());
+    return bucket.index() % 2 == 0 ? bucket.flat() : copy_of(bucket.flat());
+  }
 
  private:
   // As if a collective of another group had failed.
-  static Failure failure() {
+  Status fail() const {
+    if (mishap_.hook_flaw == HookFlaw::kThrows) throw std::runtime_error(kHookText);
+    if (mishap_.hook_flaw == HookFlaw::kThrowsNumber) throw kStrangeRank;
+    if (mishap_.hook_flaw == HookFlaw::kThrowsNoMemory) throw std::bad_alloc();
     Failure failure;
     failure.code = Code::kTransport;
     failure.rank = failure.suspect = kStrangeRank;
@@ -247,6 +273,38 @@ class ForgetfulHook final : public CommunicationHook {
     failure.collective = name_of(Op::kBroadcast);
     failure.detail = kHookText;
     return failure;
+  }
+  Result<Tensor> wrong_result(const Tensor& flat) {
+    const std::int64_t elements = flat.elements();
+    switch (mishap_.hook_flaw) {
+      case HookFlaw::kOtherDtype:
+        return Tensor::empty(host_, DType::kInt32, flat.shape());
+      case HookFlaw::kOtherDevice:
+        return Tensor::empty(other_, flat.dtype(), flat.shape());
+      case HookFlaw::kHoles:
+        if (elements > 1) {
+          Result<Tensor> wide =
+              Tensor::empty(host_, flat.dtype(), Shape::row_major({2 * elements}));
+          if (!wide) return wide;
+          Shape every_second = flat.shape();
+          every_second.strides[0] = 2;
+          return Tensor(wide->storage(), 0, flat.dtype(), every_second);
+        }
+        [[fallthrough]];
+      case HookFlaw::kOtherSize:
+        return Tensor::empty(host_, flat.dtype(), Shape::row_major({elements + 1}));
+      default:
+        return Tensor();
+    }
+  }
+  // It does not begin where its memory does.
+  Result<Tensor> copy_of(const Tensor& flat) {
+    Result<Tensor> more =
+        Tensor::empty(host_, flat.dtype(), Shape::row_major({flat.elements() + 1}));
+    if (!more) return more;
+    const Tensor copy(more->storage(), 1, flat.dtype(), flat.shape());
+    host_.copy(host_.current_stream(), flat, copy);
+    return copy;
   }
   Status sum_and_forget(HookBucket& bucket) {
     const std::uint64_t before = host_.allocated_bytes();
@@ -265,6 +323,7 @@ class ForgetfulHook final : public CommunicationHook {
   }
 
   HostDevice& host_;
+  HostDevice& other_;
   Mishap& mishap_;
   std::string& flaw_;
 };
@@ -274,6 +333,7 @@ enum class Call : std::uint8_t {
   kConstruct,
   kReset,
   kForward,
+  kModule,  // a forward whose module fails
   kBackward,
   kLocalBackward,
   kEndJoin
@@ -330,6 +390,7 @@ class LoneRank {
     const auto last = static_cast<std::size_t>(Kind::kStrangers);
     mishap_.kind = draws(40) ? static_cast<Kind>(1 + below(last)) : Kind::kNone;
     mishap_.left = 1 + below(5);
+    mishap_.hook_flaw = static_cast<HookFlaw>(below(static_cast<std::size_t>(HookFlaw::kCount)));
   }
 
   void add_parameter(std::uint32_t number, bool is_frozen) {
@@ -360,7 +421,8 @@ class LoneRank {
     options.bucket_limits = {limit_};
     options.coalesced_bytes = limit_;
     if (is_after_backward_) options.schedule = Schedule::kAfterBackward;
-    if (is_hooked_) options.hook = std::make_shared<ForgetfulHook>(host_, mishap_, flaw_of_hook_);
+    if (is_hooked_)
+      options.hook = std::make_shared<ForgetfulHook>(host_, other_, mishap_, flaw_of_hook_);
     options.buffers = buffers_;
     options.failure_grace = std::chrono::milliseconds(1);
     return options;
@@ -408,7 +470,7 @@ class LoneRank {
   void begin_group() {
     if (mishap_.kind == Mishap::Kind::kStrangers && has_second_group_)
       mishap_.has_happened = std::exchange(mishap_.left, 0) > 0;
-    has_completed_ = false;
+    has_completed_ = is_window_open_ = false;
     order_.reset();
     passes_ = 0;
     for (Known& each : known_) each.is_in_use = false;
@@ -437,9 +499,9 @@ class LoneRank {
   std::string flaw_of_error(Call call, const Status& status, bool has_happened,
                             Code planned) const {
     const Failure& failure = status.failure();
-    // A node that throws, and the mishap: either of them may be the first.
+    // What the user does, and the mishap: either of them may be the first.
     if (planned != Code::kOk && failure.code == planned) return {};
-    if (!has_happened) return "the user's node throws, and this is reported";
+    if (!has_happened) return "the user does something wrong, and this is reported";
     switch (mishap_.kind) {
       case Mishap::Kind::kMemory:
         return failure.code == Code::kOutOfMemory ? "" : "memory is refused, and this is reported";
@@ -454,14 +516,18 @@ class LoneRank {
     }
   }
 
-  static std::string flaw_of_hooks_error(const Failure& failure) {
+  std::string flaw_of_hooks_error(const Failure& failure) const {
+    if (mishap_.hook_flaw == HookFlaw::kThrowsNoMemory)
+      return failure.code == Code::kOutOfMemory ? "" : "memory is refused, and this is reported";
     if (failure.code != Code::kUserFailure) return "a hook fails, and this is reported";
     if (failure.rank != 0 || failure.suspect != kNone)
       return "the error of a hook blames another rank";
     if (failure.sequence != kNone || !failure.collective.empty())
       return "the error of a hook names a collective";
+    const bool has_text =
+        mishap_.hook_flaw == HookFlaw::kError || mishap_.hook_flaw == HookFlaw::kThrows;
     const bool says_whose = failure.detail.find(kHookName) != std::string::npos &&
-                            failure.detail.find(kHookText) != std::string::npos;
+                            (!has_text || failure.detail.find(kHookText) != std::string::npos);
     return says_whose ? "" : "the error of a hook does not say which hook, or not why";
   }
 
@@ -489,6 +555,7 @@ class LoneRank {
     // The peer waits for the announcement of a rank that joins.
     if (call == Call::kBackward)
       expected = has_started || has_ended_group(has_happened) || is_joining_;
+    if (call == Call::kModule) expected = has_happened;
     if (call == Call::kLocalBackward) expected = false;
     if (is_poisoned != expected)
       return expected ? "the reducer goes on after this error"
@@ -512,7 +579,7 @@ class LoneRank {
     }
     is_joining_ = false;
     peer_.next.clear();
-    tells_failure_ = true;
+    tells_failure_ = tells_failure_ || call != Call::kModule;
     if (call == Call::kBackward) ++passes_;  // It has its number.
     if (call == Call::kConstruct) return construct();
     if (parallel_->poisoned().ok()) return {};
@@ -533,7 +600,7 @@ class LoneRank {
 
   std::string take_step() {
     draw_mishap();
-    switch (below(8)) {
+    switch (below(10)) {
       case 0:
         return reset_that_works();
       case 1:
@@ -545,6 +612,10 @@ class LoneRank {
         return pass({.is_synced = false}, false);
       case 4:
         return train_unevenly();
+      case 5:
+        return buffers_.empty() ? spoil_value() : spoil_buffer();
+      case 6:
+        return fail_in_module();
       default:
         return pass({}, false);
     }
@@ -561,6 +632,59 @@ class LoneRank {
     if (!stays && !before->has_ended()) return "a reducer has left its group, which does not end";
     if (stays && before->has_ended()) return "a reducer that stays with its group has ended it";
     return {};
+  }
+
+  // A buffer is replaced by one that does not fit: the next broadcast fails, and the group with it.
+  std::string spoil_buffer() {
+    const Ref<Buffer>& buffer = buffers_.front();
+    const Tensor before = buffer->value();
+    const Shape& shape = before.shape();
+    const std::array<Result<Tensor>, 4> wrong{
+        Tensor(), Tensor::empty(host_, before.dtype(), Shape::row_major({shape.sizes[0] + 1})),
+        Tensor::empty(host_, DType::kFloat64, shape), Tensor::empty(other_, before.dtype(), shape)};
+    buffer->set_value(*wrong[below(wrong.size())]);
+    const bool is_forward = !is_window_open_ && draws(50);
+    const Membership membership = is_forward ? Membership() : new_membership();
+    const Status status = attempt([&] {
+      std::vector<Edge> none;
+      const auto module = [](std::vector<Edge>&) { return Status(); };
+      return is_forward ? parallel_->forward(module, none) : parallel_->reset(membership);
+    });
+    buffer->set_value(before);
+    if (!is_forward) begin_group();
+    return judge(is_forward ? Call::kForward : Call::kReset, status, Code::kInvalidArgument);
+  }
+
+  // A value is lost, or put on another device, which fails a reset.
+  std::string spoil_value() {
+    const Ref<Parameter>& parameter = all_[below(all_.size())];
+    const Tensor before = parameter->value();
+    if (!before.defined()) return {};
+    Result<Tensor> elsewhere = Tensor::empty(other_, before.dtype(), before.shape());
+    parameter->set_value(draws(50) ? Tensor() : *elsewhere);
+    const Membership membership = new_membership();
+    const Status status = attempt([&] { return parallel_->reset(membership); });
+    parameter->set_value(before);
+    begin_group();
+    return judge(Call::kReset, status, Code::kInvalidArgument);
+  }
+
+  // The user's module fails, which is none of the reducer's failures.
+  std::string fail_in_module() {
+    std::vector<Edge> outputs;
+    const bool throws = draws(50);
+    const Status status = attempt([&] {
+      return parallel_->forward(
+          [&](std::vector<Edge>& made) -> Status {
+            made.push_back({known_.front().parameter, 0});
+            if (throws) throw std::bad_alloc();
+            return Status(Code::kInternal, "the module fails");
+          },
+          outputs);
+    });
+    if (!outputs.empty()) return "a forward that fails has outputs";
+    is_window_open_ = true;
+    return judge(Call::kModule, status, throws ? Code::kOutOfMemory : Code::kInternal);
   }
 
   void change_gradients() {
@@ -601,7 +725,7 @@ class LoneRank {
     draw_uses();
     const Status status = attempt([&] { return parallel_->end_join(); });
     if (std::string flaw = judge(Call::kEndJoin, status); !flaw.empty() || failed_) return flaw;
-    is_joining_ = false;
+    is_joining_ = is_window_open_ = false;
     if (!peer_.next.empty()) return "a rank without inputs leaves before its peer";
     for (std::uint32_t i = 0; i < passes; ++i) reduce(true);
     passes_ += passes;
@@ -664,6 +788,7 @@ class LoneRank {
       if (!kind.is_synced) guard.emplace(*parallel_);
       return parallel_->forward(module, roots);
     });
+    is_window_open_ = true;
     if (std::string flaw = judge(Call::kForward, status); !flaw.empty() || failed_) return flaw;
     if (std::string flaw = flaw_of_order(kind); !flaw.empty()) return flaw;
     std::vector<Floats> arrived;
@@ -719,7 +844,7 @@ class LoneRank {
       each.is_used = each.requires_grad = false;
     }
     has_completed_ = true;
-    tells_failure_ = false;
+    tells_failure_ = is_window_open_ = false;
   }
 
   std::string flaw_of_gradients() {
@@ -814,6 +939,7 @@ class LoneRank {
   properties::Random chance_;
   Mishap mishap_;
   HostOfRank host_;
+  HostDevice other_{1};
   Engine engine_;
   std::vector<Ref<Parameter>> all_;  // frozen ones included
   std::vector<Known> known_;         // that are reduced
@@ -836,6 +962,7 @@ class LoneRank {
   std::uint32_t started_ = 0;  // collectives, when the last call began
   bool failed_ = false;        // the last call
   bool is_joining_ = false;
+  bool is_window_open_ = false;
   bool tells_failure_ = false;                     // until a pass begins (T1)
   bool has_completed_ = false;                     // a pass in this group
   std::int64_t passes_ = 0;                        // in this group
