@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/base/sizes.h"
 #include "reducer/comm/verified.h"
 #include "reducer/tensor/sparse.h"
@@ -27,6 +28,7 @@ Collective all_gather(DType dtype, std::uint64_t count, const void* data, void* 
 }  // namespace
 
 Status SparseSum::take(const Tensor& gradient, double factor) {
+  LOCKSTEP_CHECK(parameter_.has_sparse_gradients());
   const Shape& whole = parameter_.shape();
   Device& device = parameter_.device();
   Result<Tensor> own = gradient.defined() ? coalesce(gradient, whole)
@@ -78,6 +80,8 @@ Status SparseSum::check_numbers() const {
 }
 
 Result<std::vector<Collective>> SparseSum::prepare() {
+  LOCKSTEP_CHECK(own_.defined());
+  LOCKSTEP_CHECK(!counts_.empty());
   values_ = Tensor();  // They may be left from a pass whose sum nobody needed.
   if (Status status = check_counts(); !status.ok()) return failed(std::move(status));
   const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());

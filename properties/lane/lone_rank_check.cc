@@ -567,6 +567,8 @@ class LoneRank {
       return fmt::format("a forward fails, and the flight record says {}", name_of(record.doing));
     if (call == Call::kBackward && record.doing == Doing::kIdle)
       return "a backward fails, and the flight record says idle";
+    if ((call == Call::kForward || call == Call::kBackward) && record.pass != passes_)
+      return fmt::format("the flight record says pass {}, and not {}", record.pass, passes_);
     return {};
   }
 
@@ -600,6 +602,12 @@ class LoneRank {
 
   std::string take_step() {
     draw_mishap();
+    if (std::exchange(has_swapped_, false) && is_view_ && draws(50)) {
+      // The pass has to move the gradients out of the buckets (B7).
+      mishap_.kind = Mishap::Kind::kMemory;
+      mishap_.left = 1 + below(2);
+      return pass({}, false);
+    }
     switch (below(10)) {
       case 0:
         return reset_that_works();
@@ -698,6 +706,7 @@ class LoneRank {
       other.parameter->set_grad(kept);
       std::swap(one.gradient, other.gradient);
       one.is_used = other.is_used = false;
+      has_swapped_ = true;
     } else {
       one.parameter->undefine_grad();
       one.gradient.reset();
@@ -961,6 +970,7 @@ class LoneRank {
   std::string flaw_of_hook_;
   std::uint32_t started_ = 0;  // collectives, when the last call began
   bool failed_ = false;        // the last call
+  bool has_swapped_ = false;  // in the step before
   bool is_joining_ = false;
   bool is_window_open_ = false;
   bool tells_failure_ = false;                     // until a pass begins (T1)
