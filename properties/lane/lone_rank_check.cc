@@ -88,9 +88,26 @@ class HostOfRank final : public HostDevice {
     if (mishap_.happens(Mishap::Kind::kMemory)) return failed(out_of_memory());
     return HostDevice::allocate(bytes);
   }
+  ~HostOfRank() override {
+    for (const auto& [data, bytes] : early_) HostDevice::release(data, bytes);
+  }
+  HostOfRank(const HostOfRank&) = delete;
+  HostOfRank& operator=(const HostOfRank&) = delete;
+
+  // While it is watched, what is released stays, as the group works on it.
+  void watch(bool is_watched) { is_watched_ = is_watched; }
+  bool has_released_early() const { return !early_.empty(); }
+  void release(std::byte* data, std::size_t bytes) override {
+    if (is_watched_)
+      early_.emplace_back(data, bytes);
+    else
+      HostDevice::release(data, bytes);
+  }
 
  private:
   Mishap& mishap_;
+  bool is_watched_ = false;
+  std::vector<std::pair<std::byte*, std::size_t>> early_;
 };
 
 // What the peer does in the passes that this rank reduces or shadows.
@@ -241,7 +258,7 @@ class UserNode final : public Node {
 // copies of the buckets.
 class ForgetfulHook final : public CommunicationHook {
  public:
-  ForgetfulHook(HostDevice& host, HostDevice& other, Mishap& mishap, std::string& flaw)
+  ForgetfulHook(HostOfRank& host, HostDevice& other, Mishap& mishap, std::string& flaw)
       : host_(host), other_(other), mishap_(mishap), flaw_(flaw) {}
   std::string name() const override { return kHookName; }
   Status start(HookBucket& bucket) override {
@@ -307,22 +324,22 @@ class ForgetfulHook final : public CommunicationHook {
     return copy;
   }
   Status sum_and_forget(HookBucket& bucket) {
-    const std::uint64_t before = host_.allocated_bytes();
-    std::uint64_t bytes = 0;
     {
       Result<Tensor> extra =
           Tensor::empty(host_, DType::kFloat32, Shape::row_major({kExtraElements}));
       if (!extra) return extra.error();
-      bytes = static_cast<std::uint64_t>(extra->elements()) * size_of(extra->dtype());
-      host_.fill_zero(host_.current_stream(), extra->data(), bytes);
+      const auto elements = static_cast<std::size_t>(extra->elements());
+      host_.fill_zero(host_.current_stream(), extra->data(), elements * size_of(extra->dtype()));
       LOCKSTEP_RETURN_IF_ERROR(bucket.all_reduce(*extra));
+      host_.watch(true);
     }
-    if (host_.allocated_bytes() < before + bytes && flaw_.empty())
+    host_.watch(false);
+    if (host_.has_released_early() && flaw_.empty())
       flaw_ = "the memory of a hook's sum is gone before the sum is complete";
     return {};
   }
 
-  HostDevice& host_;
+  HostOfRank& host_;
   HostDevice& other_;
   Mishap& mishap_;
   std::string& flaw_;
@@ -970,7 +987,7 @@ class LoneRank {
   std::string flaw_of_hook_;
   std::uint32_t started_ = 0;  // collectives, when the last call began
   bool failed_ = false;        // the last call
-  bool has_swapped_ = false;  // in the step before
+  bool has_swapped_ = false;   // in the step before
   bool is_joining_ = false;
   bool is_window_open_ = false;
   bool tells_failure_ = false;                     // until a pass begins (T1)
