@@ -153,7 +153,7 @@ Result<std::vector<Ref<Parameter>>> ReplicaSet::build(std::vector<Ref<Parameter>
       return failed(std::move(status));
     distinct.push_back(parameters[i]);
   }
-  LOCKSTEP_CHECK_EQ(infos_.size(), distinct.size());
+  LOCKSTEP_CHECK_LE(reduced_.size(), infos_.size());
   if (Status status = check_devices(); !status.ok()) return failed(std::move(status));
   for (std::uint32_t i = 0; i < gradient_count(); ++i) {
     gradient(i).number = i;

@@ -13,7 +13,7 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-using Event = UnevenInputs::Event;
+using JoinEvent = UnevenInputs::Event;
 
 constexpr std::uint32_t kJoins = 3;   // of each key
 constexpr std::uint32_t kRounds = 4;  // of each join
@@ -58,7 +58,7 @@ class JoinStates {
  private:
   struct Expected {
     Code code = Code::kOk;
-    Event event = Event::kNone;
+    JoinEvent event = JoinEvent::kNone;
     std::vector<std::size_t> numbers;  // that the text of a mismatch has
   };
 
@@ -66,7 +66,7 @@ class JoinStates {
   Status begin(std::size_t rank) {
     return ranks_[rank].begin(options_[rank], static_cast<int>(ranks_.size()));
   }
-  std::size_t count(Event event) const {
+  std::size_t count(JoinEvent event) const {
     return static_cast<std::size_t>(std::count(events_.begin(), events_.end(), event));
   }
   template <class Is>
@@ -76,12 +76,12 @@ class JoinStates {
 
   // Most ranks come to one point, and some are out of inputs.
   void draw() {
-    const auto usual = static_cast<Event>(chance_.below(kTrainEvents));
+    const auto usual = static_cast<JoinEvent>(chance_.below(kTrainEvents));
     events_.assign(ranks_.size(), usual);
-    for (Event& event : events_)
-      if (chance_.below(3) == 0) event = Event::kNone;
+    for (JoinEvent& event : events_)
+      if (chance_.below(3) == 0) event = JoinEvent::kNone;
     if (chance_.below(3) == 0)
-      events_[below_size()] = static_cast<Event>(chance_.below(kTrainEvents));
+      events_[below_size()] = static_cast<JoinEvent>(chance_.below(kTrainEvents));
   }
 
   Expected expected() const {
@@ -91,16 +91,17 @@ class JoinStates {
     const std::size_t dividing =
         count_options([](const auto& each) { return each.divide_by_active; });
     if (throwing % size != 0 || dividing % size != 0)
-      return {Code::kMismatch, Event::kNone, {size, throwing, dividing}};
-    const std::size_t active = size - count(Event::kNone);
+      return {Code::kMismatch, JoinEvent::kNone, {size, throwing, dividing}};
+    const std::size_t active = size - count(JoinEvent::kNone);
     if (active == 0) return {};
     const auto first = std::find_if(events_.begin(), events_.end(),
-                                    [](Event event) { return event != Event::kNone; });
+                                    [](JoinEvent event) { return event != JoinEvent::kNone; });
     if (count(*first) != active)
       return {Code::kMismatch,
-              Event::kNone,
-              {active, count(Event::kBuffers), count(Event::kRebuild), count(Event::kPass)}};
-    if (active < size && throwing == size) return {Code::kUnevenInputs, Event::kNone, {}};
+              JoinEvent::kNone,
+              {active, count(JoinEvent::kBuffers), count(JoinEvent::kRebuild),
+               count(JoinEvent::kPass)}};
+    if (active < size && throwing == size) return {Code::kUnevenInputs, JoinEvent::kNone, {}};
     return {Code::kOk, *first, {}};
   }
 
@@ -124,7 +125,7 @@ class JoinStates {
     const Expected expected = this->expected();
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       std::memcpy(announced[r].data, sum.data(), sum.size() * sizeof(std::int32_t));
-      const Result<Event> agreed = ranks_[r].agree();
+      const Result<JoinEvent> agreed = ranks_[r].agree();
       std::string flaw = agreed ? flaw_of(*agreed, expected) : flaw_of(agreed.error(), expected);
       if (flaw.empty()) flaw = flaw_of_ranks(ranks_[r], expected);
       if (!flaw.empty()) return "rank " + std::to_string(r) + " " + flaw;
@@ -132,7 +133,7 @@ class JoinStates {
     return {};
   }
 
-  static std::string flaw_of(Event event, const Expected& expected) {
+  static std::string flaw_of(JoinEvent event, const Expected& expected) {
     if (expected.code != Code::kOk)
       return std::string("goes on, and had to fail with ") + name_of(expected.code);
     return event == expected.event ? "" : "goes on with another event";
@@ -144,7 +145,7 @@ class JoinStates {
     if (failure.code != expected.code) return "fails so: " + status.to_string();
     if (!failure.definite) return "is in doubt: " + status.to_string();
     if (failure.code == Code::kUnevenInputs) {
-      const auto out = std::find(events_.begin(), events_.end(), Event::kNone);
+      const auto out = std::find(events_.begin(), events_.end(), JoinEvent::kNone);
       return failure.rank == out - events_.begin()
                  ? ""
                  : "does not name the lowest rank without inputs: " + status.to_string();
@@ -161,10 +162,10 @@ class JoinStates {
 
   // After an event on which all agree, the rank knows who takes part in the mean (S2).
   std::string flaw_of_ranks(const UnevenInputs& rank, const Expected& expected) const {
-    if (expected.code != Code::kOk || expected.event == Event::kNone) return {};
-    const std::size_t out = count(Event::kNone);
+    if (expected.code != Code::kOk || expected.event == JoinEvent::kNone) return {};
+    const std::size_t out = count(JoinEvent::kNone);
     const auto lowest = std::find_if(events_.begin(), events_.end(),
-                                     [](Event event) { return event != Event::kNone; });
+                                     [](JoinEvent event) { return event != JoinEvent::kNone; });
     const auto size = ranks_.size();
     const auto divisor = options_.front().divide_by_active ? size - out : size;
     if (rank.all_train() != (out == 0)) return "does not know whether all ranks train";
@@ -185,7 +186,7 @@ class JoinStates {
   properties::Random chance_;
   std::vector<JoinOptions> options_;  // by rank, as are those below
   std::vector<UnevenInputs> ranks_;
-  std::vector<Event> events_;
+  std::vector<JoinEvent> events_;
 };
 
 }  // namespace

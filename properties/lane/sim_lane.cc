@@ -16,6 +16,7 @@
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
+#include "properties/lane/agreement_check.h"
 #include "properties/lane/board_check.h"
 #include "properties/lane/frame_check.h"
 #include "properties/lane/group_check.h"
@@ -23,6 +24,7 @@
 #include "properties/lane/host_side_check.h"
 #include "properties/lane/join_state_check.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/layout_check.h"
 #include "properties/lane/lone_rank_check.h"
 #include "properties/lane/nccl_groups.h"
 #include "properties/lane/placement_check.h"
@@ -213,14 +215,16 @@ class SimEnvironment final : public RankEnvironment {
                       case_.program.key, world_.notices_lost_peers});
   }
 
-  // The first rank of some programs trains alone, that of others is asked what ranks with uneven
-  // inputs decide (S2), and that of others on which devices a model may lie (B5). The case is over
-  // then.
+  // The first rank of some programs trains alone, and those of others are asked what ranks with
+  // uneven inputs decide (S2), on which devices a model may lie (B5), what ranks tell each other of
+  // themselves (B4), and which layouts may be (B5). The case is over then.
   void train_alone() {
     if (rank_ != 0 || exited() || !wrong_answer().empty()) return;
     if ((case_.program.key >> 26 & 15) == 5) wrong_answer_ = wrongly_trained(case_.program.key);
     if ((case_.program.key >> 26 & 15) == 6) wrong_answer_ = wrongly_decided(case_.program.key);
     if ((case_.program.key >> 26 & 15) == 7) wrong_answer_ = wrongly_placed(case_.program.key);
+    if ((case_.program.key >> 26 & 15) == 8) wrong_answer_ = wrongly_told_apart(case_.program.key);
+    if ((case_.program.key >> 26 & 15) == 9) wrong_answer_ = wrongly_laid_out(case_.program.key);
   }
 
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
