@@ -47,11 +47,13 @@ Collective SparseSum::count(const ProcessGroup& group) {
   return all_gather(DType::kByte, sizeof own_count_, &own_count_, counts_.data());
 }
 
-// A rank sends each row of the parameter at most once, ascending.
+// A rank sends each row of the parameter at most once, ascending. Its own number comes back as it
+// was sent.
 Status SparseSum::check_counts() const {
   const std::int64_t most = parameter_.shape().sizes[0];
   for (std::size_t r = 0; r < counts_.size(); ++r)
-    if (counts_[r] < 0 || counts_[r] > most)
+    if (counts_[r] < 0 || counts_[r] > most ||
+        (static_cast<int>(r) == rank_ && counts_[r] != own_count_))
       return corrupted({static_cast<int>(r), std::to_string(counts_[r]) +
                                                  " rows of a parameter of " + std::to_string(most)},
                        rank_);
