@@ -122,7 +122,6 @@ Status BucketStore::copy_sparse_grad_to_bucket(ReducedParameter& reduced, double
 
 Status BucketStore::copy_dense_grad_to_bucket(ReducedParameter& reduced,
                                               const Contribution& contribution) {
-  LOCKSTEP_CHECK(reduced.bucket_view.defined());
   Parameter& parameter = *reduced.parameter;
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
@@ -280,7 +279,6 @@ Status BucketStore::copy_bucket_to_grad(ReducedParameter& reduced) {
     parameter.mark_reduced();
     return {};
   }
-  LOCKSTEP_CHECK(reduced.bucket_view.defined());
   if (reduced.is_grad_saved) drop_stale_grad(reduced);
   if (options_.gradient_as_bucket_view) {
     if (!grad_is_bucket_view(reduced)) parameter.move_grad(reduced.bucket_view);
