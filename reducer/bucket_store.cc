@@ -17,6 +17,8 @@ Status BucketStore::lay_out(Layout layout, const CommHookDriver& hooks, core::Pa
   std::vector<Tensor> bucket_views(replicas_.size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const BucketLayout& bucket = layout.buckets[b];
+    LOCKSTEP_CHECK(!bucket.members.empty());
+    LOCKSTEP_CHECK(!bucket.sparse || bucket.members.size() == 1);
     Parameter& first = *replicas_[reduced_at[bucket.members[0].parameter]].parameter;
     for (const BucketMember& member : bucket.members)
       buckets[b].members.push_back(reduced_at[member.parameter]);
@@ -32,6 +34,7 @@ Status BucketStore::lay_out(Layout layout, const CommHookDriver& hooks, core::Pa
     buckets[b].storage = std::move(*storage);
     for (const BucketMember& member : bucket.members) {
       const std::size_t reduced = reduced_at[member.parameter];
+      LOCKSTEP_CHECK(!bucket_views[reduced].defined());
       bucket_views[reduced] = Tensor(buckets[b].storage, member.offset, bucket.dtype,
                                      replicas_[reduced].parameter->shape());
     }
@@ -112,6 +115,7 @@ Status BucketStore::detach_from_bucket(Parameter& parameter) const {
 
 Status BucketStore::copy_sparse_grad_to_bucket(ReducedParameter& reduced, double factor,
                                                bool is_zero) {
+  LOCKSTEP_CHECK(is_sparse(reduced));
   Result<Tensor> entries = is_zero ? Tensor() : all_entries(reduced);
   return entries ? buckets_[reduced.bucket].sparse->take(*entries, factor) : entries.error();
 }
@@ -217,6 +221,7 @@ void BucketStore::sum_replicas(ReducedParameter& reduced, double factor) {
       device.pack_bucket(stream, {&transfer, 1}, 1.0);
     is_first = false;
   });
+  LOCKSTEP_CHECK(!is_first);
   const Transfer scaled{&reduced.bucket_view, reduced.bucket_view.data(),
                         &reduced.parameter->shape()};
   if (factor != 1.0) device.pack_bucket(stream, {&scaled, 1}, factor);
@@ -225,6 +230,7 @@ void BucketStore::sum_replicas(ReducedParameter& reduced, double factor) {
 // It is possible that no rank used a parameter whose gradient is its bucket view. The gradient's
 // current value is then needed again (G5), but the sum will overwrite it; so it is saved.
 Status BucketStore::save_stale_grad(ReducedParameter& reduced) {
+  LOCKSTEP_CHECK(!reduced.is_grad_saved);
   Device& device = reduced.parameter->device();
   Result<Tensor> kept =
       Tensor::empty(device, reduced.parameter->dtype(), reduced.parameter->shape());
@@ -237,6 +243,7 @@ Status BucketStore::save_stale_grad(ReducedParameter& reduced) {
 
 void BucketStore::restore_stale_grad(ReducedParameter& reduced) {
   if (!reduced.is_grad_saved) return;
+  LOCKSTEP_CHECK(reduced.saved_grad.defined());
   Device& device = reduced.parameter->device();
   device.copy(device.current_stream(), reduced.saved_grad, reduced.bucket_view);
   drop_stale_grad(reduced);
@@ -290,6 +297,8 @@ Status BucketStore::copy_bucket_to_grad(ReducedParameter& reduced) {
 
 void BucketStore::end_unpack(std::size_t b) {
   if (transfers_.empty()) return;
+  LOCKSTEP_CHECK(buckets_[b].storage);
+  LOCKSTEP_CHECK_LE(transfers_.size(), buckets_[b].members.size());
   Device& device = buckets_[b].storage->device();
   device.unpack_bucket(device.current_stream(), transfers_);
 }

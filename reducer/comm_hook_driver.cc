@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/device/device.h"
 #include "reducer/failure_board.h"
 
@@ -34,7 +35,9 @@ std::unique_ptr<HookBucket> CommHookDriver::make_bucket(const Layout& layout, st
                                                         std::vector<Tensor> views,
                                                         std::vector<std::size_t> parameters) const {
   if (!hook_) return nullptr;
+  LOCKSTEP_CHECK_LT(b, layout.buckets.size());
   const BucketLayout& shape = layout.buckets[b];
+  LOCKSTEP_CHECK(!shape.sparse);
   Tensor flat(std::move(storage), 0, shape.dtype, Shape::row_major({shape.elements}));
   const auto is_dense = [](const BucketLayout& each) { return !each.sparse; };
   const auto at = layout.buckets.begin() + static_cast<std::ptrdiff_t>(b);
@@ -47,6 +50,7 @@ std::unique_ptr<HookBucket> CommHookDriver::make_bucket(const Layout& layout, st
 
 Status CommHookDriver::start(HookBucket& bucket, int divisor, double factor,
                              Reduction reduction) const {
+  LOCKSTEP_CHECK(has_hook());
   bucket.begin(divisor, factor, reduction);
   Status status = run_user_code([&] { return hook_->start(bucket); });
   // This asks the hook for its name.
@@ -54,6 +58,7 @@ Status CommHookDriver::start(HookBucket& bucket, int divisor, double factor,
 }
 
 Status CommHookDriver::finish(HookBucket& bucket, platform::Duration timeout) const {
+  LOCKSTEP_CHECK(has_hook());
   if (Status status = bucket.wait(); !status.ok()) return failure_of(std::move(status), bucket);
   if (const std::shared_ptr<Work> promised = bucket.promised()) {
     Status status =

@@ -97,6 +97,7 @@ Status Reducer::shadow(UnevenInputs::Event event) {
 
 // Reduces every bucket and the usage map, with zeros and without any use.
 Status Reducer::shadow_pass(bool agrees) {
+  LOCKSTEP_CHECK(join_.is_shadowing());
   if (agrees) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   {
     platform::MutexLock lock(mutex_);

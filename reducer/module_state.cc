@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "reducer/base/check.h"
 #include "reducer/base/sizes.h"
 #include "reducer/bucket/layout.h"
 
@@ -64,6 +65,8 @@ Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
                                  const std::vector<Replica>& replicas) {
   std::vector<Ref<Buffer>> known = buffers_;
   for (const Replica& replica : replicas) {
+    LOCKSTEP_CHECK_EQ(replica.parameters.size(), parameters.size());
+    LOCKSTEP_CHECK_LE(replica.buffers.size(), buffers_.size());
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (replica.parameters[i])
         parameter_copies_.emplace_back(parameters[i], replica.parameters[i]);
@@ -110,6 +113,7 @@ std::vector<const Device*> ModuleState::devices() const {
 }
 
 Status ModuleState::check_parameters() const {
+  LOCKSTEP_CHECK_EQ(parameters_.size(), parameter_devices_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& value = parameters_[i]->value();
     if (!value.defined() || &value.device() != parameter_devices_[i])
@@ -122,6 +126,7 @@ Status ModuleState::check_parameters() const {
 }
 
 Status ModuleState::check_buffers() const {
+  LOCKSTEP_CHECK_EQ(buffers_.size(), shapes_.size());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     const Tensor& value = buffers_[i]->value();
     const bool fits = value.defined() && value.dtype() == dtypes_[i] &&
@@ -178,6 +183,8 @@ Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
 
 Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor> tensors,
                                std::size_t bytes, bool is_root, int root) {
+  LOCKSTEP_CHECK(!tensors.empty());
+  LOCKSTEP_CHECK(bytes > 0);
   if (tensors.size() == 1)
     return broadcaster.broadcast(tensors[0].device(), tensors[0].data(), bytes, root);
   Device& device = tensors[0].device();
@@ -195,6 +202,7 @@ Status ModuleState::send_chunk(Broadcaster& broadcaster, std::span<const Tensor>
       copy(tensor, Tensor(staging_, offset / size, tensor.dtype(), tensor.shape()));
       offset += bytes_of(tensor);
     }
+    LOCKSTEP_CHECK_EQ(static_cast<std::size_t>(offset), bytes);
   };
   if (is_root) {
     // The padding between tensors is defined, too.

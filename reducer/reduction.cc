@@ -324,6 +324,7 @@ Status Reducer::usage_changed() const {
 }
 
 Status Reducer::finalize() {
+  LOCKSTEP_CHECK(idle_core().is_all_launched());
   usage_.begin_unpack();
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "reducer/autograd/node_map.h"
+#include "reducer/base/check.h"
 #include "reducer/base/sizes.h"
 
 namespace lockstep {
@@ -122,6 +123,8 @@ Status check_repeated(const std::vector<Ref<Parameter>>& parameters,
 
 Result<std::vector<Ref<Parameter>>> ReplicaSet::build(std::vector<Ref<Parameter>>& parameters,
                                                       ReducerOptions& options) {
+  LOCKSTEP_CHECK(infos_.empty());
+  LOCKSTEP_CHECK(reduced_.empty());
   if (Status status = check_members(parameters, options); !status.ok())
     return failed(std::move(status));
   if (Status status = leave_out_ignored(parameters, options); !status.ok())
@@ -150,6 +153,7 @@ Result<std::vector<Ref<Parameter>>> ReplicaSet::build(std::vector<Ref<Parameter>
       return failed(std::move(status));
     distinct.push_back(parameters[i]);
   }
+  LOCKSTEP_CHECK_LE(reduced_.size(), infos_.size());
   if (Status status = check_devices(); !status.ok()) return failed(std::move(status));
   for (std::uint32_t i = 0; i < gradient_count(); ++i) {
     gradient(i).number = i;
@@ -239,6 +243,8 @@ Status ReplicaSet::add_further_replicas(std::size_t listed, const Parameter& par
     agreement_.push_back(describe_parameter(infos_.size() - 1, *copy)
                              .insert(0, "replica " + std::to_string(r + 1) + ", "));
     if (!copy->requires_grad()) continue;
+    LOCKSTEP_CHECK(!reduced_.empty());
+    LOCKSTEP_CHECK(reduced_.back().parameter.get() == &parameter);
     FurtherReplica& added = further_.emplace_back();
     added.parameter = copy;
     added.reduced = reduced_.size() - 1;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/base/sizes.h"
 #include "reducer/comm/verified.h"
 #include "reducer/tensor/sparse.h"
@@ -27,6 +28,7 @@ Collective all_gather(DType dtype, std::uint64_t count, const void* data, void* 
 }  // namespace
 
 Status SparseSum::take(const Tensor& gradient, double factor) {
+  LOCKSTEP_CHECK(parameter_.has_sparse_gradients());
   const Shape& whole = parameter_.shape();
   Device& device = parameter_.device();
   Result<Tensor> own = gradient.defined() ? coalesce(gradient, whole)
@@ -45,11 +47,13 @@ Collective SparseSum::count(const ProcessGroup& group) {
   return all_gather(DType::kByte, sizeof own_count_, &own_count_, counts_.data());
 }
 
-// A rank sends each row of the parameter at most once, ascending.
+// A rank sends each row of the parameter at most once, ascending. Its own number comes back as it
+// was sent.
 Status SparseSum::check_counts() const {
   const std::int64_t most = parameter_.shape().sizes[0];
   for (std::size_t r = 0; r < counts_.size(); ++r)
-    if (counts_[r] < 0 || counts_[r] > most)
+    if (counts_[r] < 0 || counts_[r] > most ||
+        (static_cast<int>(r) == rank_ && counts_[r] != own_count_))
       return corrupted({static_cast<int>(r), std::to_string(counts_[r]) +
                                                  " rows of a parameter of " + std::to_string(most)},
                        rank_);
@@ -78,6 +82,8 @@ Status SparseSum::check_numbers() const {
 }
 
 Result<std::vector<Collective>> SparseSum::prepare() {
+  LOCKSTEP_CHECK(own_.defined());
+  LOCKSTEP_CHECK(!counts_.empty());
   values_ = Tensor();  // They may be left from a pass whose sum nobody needed.
   if (Status status = check_counts(); !status.ok()) return failed(std::move(status));
   const std::int64_t longest = *std::max_element(counts_.begin(), counts_.end());

@@ -45,6 +45,8 @@ Status UnevenInputs::begin(const JoinOptions& options, int ranks) try {
 
 Collective UnevenInputs::announce(Event event, int rank, int ranks) {
   LOCKSTEP_CHECK(joining_.has_value());
+  LOCKSTEP_CHECK(0 <= rank && rank < ranks);
+  LOCKSTEP_CHECK_EQ(active_.size(), static_cast<std::size_t>(ranks));
   state_.assign(kFirstRank + static_cast<std::size_t>(ranks), 0);
   if (event != Event::kNone) {
     state_[static_cast<std::size_t>(event)] = 1;
@@ -62,6 +64,7 @@ Collective UnevenInputs::announce(Event event, int rank, int ranks) {
 // The sum is the same on every rank, so either all continue or all raise.
 Result<UnevenInputs::Event> UnevenInputs::agree() {
   LOCKSTEP_CHECK(joining_.has_value());
+  LOCKSTEP_CHECK_EQ(state_.size(), kFirstRank + active_.size());
   const std::span<const std::int32_t> flags = std::span(state_).subspan(kFirstRank);
   const auto size = static_cast<std::int32_t>(flags.size());
   const std::int32_t active = std::accumulate(flags.begin(), flags.end(), std::int32_t{0});

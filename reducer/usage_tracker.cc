@@ -1,5 +1,7 @@
 #include "reducer/usage_tracker.h"
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
@@ -19,6 +21,8 @@ void UsageTracker::note_all_uses(bool is_shadowing) const {
 }
 
 Collective UsageTracker::map() {
+  LOCKSTEP_CHECK(tracks_use());
+  LOCKSTEP_CHECK_EQ(map_.size(), replicas_.size());
   for (std::size_t i = 0; i < replicas_.size(); ++i) map_[i] = replicas_[i].used ? 1 : 0;
   Collective collective;
   collective.dtype = DType::kInt32;

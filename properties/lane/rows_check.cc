@@ -62,6 +62,10 @@ class RowsCase {
     if (counts.count * sent_.size() != sizeof(std::int64_t) * sent_.size())
       return "it tells something else than the number of its rows";
     for (std::size_t rank = 0; rank < sent_.size(); ++rank) put(counts, rank, &sent_[rank].count);
+    if (suspect_ == own_) {  // Its own number does not come back as it was sent.
+      const std::int64_t other = (sent_[static_cast<std::size_t>(own_)].count + 1) % (rows_ + 1);
+      put(counts, static_cast<std::size_t>(own_), &other);
+    }
     const auto collectives = sum.prepare();
     if (!collectives) return judge_error(collectives.error());
     if (is_count_wrong_) return "it takes the number of rows of a rank for a possible one";
@@ -119,6 +123,11 @@ class RowsCase {
   // Makes the list of a peer one that no rank may send.
   void spoil() {
     const auto size = static_cast<std::int64_t>(sent_.size());
+    if (below(8) == 0) {
+      is_count_wrong_ = true;
+      suspect_ = own_;
+      return;
+    }
     suspect_ = static_cast<int>((own_ + 1 + below(size - 1)) % size);
     Sent& peer = sent_[static_cast<std::size_t>(suspect_)];
     const auto length = static_cast<std::int64_t>(peer.numbers.size());

@@ -16,14 +16,19 @@
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
+#include "properties/lane/agreement_check.h"
 #include "properties/lane/board_check.h"
 #include "properties/lane/failure_check.h"
 #include "properties/lane/frame_check.h"
 #include "properties/lane/group_check.h"
 #include "properties/lane/header_check.h"
 #include "properties/lane/host_side_check.h"
+#include "properties/lane/join_state_check.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/layout_check.h"
+#include "properties/lane/lone_rank_check.h"
 #include "properties/lane/nccl_groups.h"
+#include "properties/lane/placement_check.h"
 #include "properties/lane/refusal_check.h"
 #include "properties/lane/report_check.h"
 #include "properties/lane/roster_check.h"
@@ -230,6 +235,33 @@ class SimEnvironment final : public RankEnvironment {
         break;
       case 7:
         wrong_answer_ = wrongly_agreed(key);
+        break;
+      default:
+        break;
+    }
+  }
+
+  // The first rank of some programs trains alone, and those of others are asked what ranks with
+  // uneven inputs decide (S2), on which devices a model may lie (B5), what ranks tell each other of
+  // themselves (B4), and which layouts may be (B5). The case is over then.
+  void train_alone() {
+    if (rank_ != 0 || exited() || !wrong_answer().empty()) return;
+    const std::uint32_t key = case_.program.key;
+    switch (key >> 26 & 15) {
+      case 5:
+        wrong_answer_ = wrongly_trained(key);
+        break;
+      case 6:
+        wrong_answer_ = wrongly_decided(key);
+        break;
+      case 7:
+        wrong_answer_ = wrongly_placed(key);
+        break;
+      case 8:
+        wrong_answer_ = wrongly_told_apart(key);
+        break;
+      case 9:
+        wrong_answer_ = wrongly_laid_out(key);
         break;
       default:
         break;
@@ -532,6 +564,7 @@ class SimLane final : public properties::Lane {
         environment.ask_a_group();
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
+        environment.train_alone();
         environment.close_gpu(observation);
         environment.ask_at_the_end();
         std::string& wrong = observation.ranks[rank].wrong_answer;
@@ -607,10 +640,10 @@ class SimLane final : public properties::Lane {
 
   // Returns whether the line says that something of a group over NCCL goes on.
   static bool goes_on(std::string_view line) {
-    constexpr std::string_view kWords[] = {"ncclCommAbort did not return",
-                                           "the GPU did not end what it was given",
-                                           "a thread did not come back", "must not be used again"};
-    return std::any_of(std::begin(kWords), std::end(kWords), [&](std::string_view words) {
+    constexpr std::string_view kGoesOn[] = {"ncclCommAbort did not return",
+                                            "the GPU did not end what it was given",
+                                            "a thread did not come back", "must not be used again"};
+    return std::any_of(std::begin(kGoesOn), std::end(kGoesOn), [&](std::string_view words) {
       return line.find(words) != std::string_view::npos;
     });
   }

@@ -37,6 +37,7 @@ std::int64_t bytes_of(std::int64_t elements, DType dtype) {
 
 BucketLayout place(std::span<const ParameterInfo> parameters,
                    std::span<const std::size_t> members) {
+  LOCKSTEP_CHECK(!members.empty());
   BucketLayout bucket;
   bucket.dtype = parameters[members[0]].dtype;
   bucket.device = parameters[members[0]].device;
@@ -73,6 +74,7 @@ Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::
 std::vector<std::vector<std::size_t>> fill_buckets(std::span<const ParameterInfo> parameters,
                                                    std::span<const std::uint64_t> limits,
                                                    std::span<const std::size_t> order) {
+  LOCKSTEP_CHECK(!limits.empty());
   struct Group {
     std::size_t open = 0;  // The index into lists.
     bool is_open = false;
@@ -189,6 +191,7 @@ Status check_layout(const Layout& layout, std::span<const ParameterInfo> paramet
   const Result<Layout> fresh = layout_from_buckets(parameters, lists);
   if (!fresh)
     return invalid("the layout is not one of these parameters: " + fresh.error().failure().detail);
+  LOCKSTEP_CHECK_EQ(fresh->buckets.size(), lists.size());
   for (std::size_t b = 0; b < lists.size(); ++b) {
     const BucketLayout& theirs = layout.buckets[b];
     const BucketLayout& ours = fresh->buckets[b];

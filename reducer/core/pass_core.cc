@@ -124,6 +124,7 @@ void PassCore::on_launched(std::size_t bucket) {
 }
 
 Action PassCore::on_backward_end() {
+  LOCKSTEP_CHECK(in_backward_);
   in_backward_ = false;
   if (is_first_static_pass()) {
     if (!is_usage_agreed_ && !parameters_.empty()) return {Action::Kind::kLaunchUsageMap, 0};
@@ -141,6 +142,7 @@ Action PassCore::on_backward_end() {
 }
 
 Action PassCore::on_no_backward() {
+  LOCKSTEP_CHECK_EQ(unready_, parameters_.size());
   in_backward_ = false;
   sweep_.parameters.resize(parameters_.size());
   std::iota(sweep_.parameters.begin(), sweep_.parameters.end(), 0u);
@@ -232,6 +234,7 @@ void PassCore::begin_sweep(Sweep::Of of) {
 // Later passes expect as many hooks as there were in this one. Parameters become ready in the order
 // in which they would have if that had been known: those without a hook first.
 void PassCore::begin_first_static_sweep() {
+  LOCKSTEP_CHECK(is_first_static_pass());
   for (std::size_t g = 0; g < gradient_count(); ++g) at(g).hooks_expected = at(g).hooks_finished;
   sweep_.parameters.resize(parameters_.size());
   std::iota(sweep_.parameters.begin(), sweep_.parameters.end(), 0u);

@@ -52,7 +52,8 @@ class CompressHook final : public CommunicationHook {
     const Tensor& flat = bucket.flat();
     if (wire_dtype(flat.dtype()) == flat.dtype()) return flat;
     const auto index = static_cast<std::size_t>(bucket.index());
-    LOCKSTEP_CHECK(index < buffers_.size());
+    LOCKSTEP_CHECK_LT(index, buffers_.size());
+    LOCKSTEP_CHECK_EQ(buffers_[index].elements(), flat.elements());
     Device& device = flat.device();
     device.convert(device.current_stream(), buffers_[index], flat, 1.0);
     return flat;

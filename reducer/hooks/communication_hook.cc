@@ -77,6 +77,8 @@ std::shared_ptr<Work> HookBucket::future() {
 }
 
 bool HookBucket::is_drained(platform::Deadline deadline) {
+  LOCKSTEP_CHECK_LE(awaited_, started_);
+  LOCKSTEP_CHECK_LE(started_, flights_.size());
   for (std::size_t i = 0; i < started_; ++i) {
     flights_[i]->work.wait(deadline).ignore();
     if (!flights_[i]->work.done()) return false;

@@ -195,6 +195,8 @@ void PowerSgdHook::project(const HookBucket& bucket, const Tensor& gradient, Sta
                            float* p) {
   const DefaultFloats floats_as_declared;
   const Matrix& matrix = state.matrix;
+  LOCKSTEP_CHECK_EQ(state.sent.size(), matrix.rows * matrix.columns);
+  LOCKSTEP_CHECK_EQ(state.q.size(), matrix.columns * matrix.factors);
   const auto k = static_cast<float>(bucket.factor());
   const float* given = floats(gradient);
   for (std::size_t e = 0; e < state.sent.size(); ++e) {
@@ -263,6 +265,7 @@ Status PowerSgdHook::start(HookBucket& bucket) {
       }
     }
   }
+  LOCKSTEP_CHECK(at == floats(first) + first.elements());
   return bucket.all_reduce(first);
 }
 
@@ -282,11 +285,14 @@ Result<Tensor> PowerSgdHook::finish(HookBucket& bucket) {
     const Matrix matrix = matrix_of(bucket.views()[v], options_.rank);
     if (matrix.factors == 0) continue;
     const State& state = states_[bucket.parameters()[v]];
+    LOCKSTEP_CHECK(state.matrix == matrix);
     orthonormalize(at, matrix);
     project_back(state, at, q);
     q += matrix.columns * matrix.factors;
     at += matrix.rows * matrix.factors;
   }
+  LOCKSTEP_CHECK(at == floats(wire.first) + wire.first.elements());
+  LOCKSTEP_CHECK(q == floats(wire.second) + wire.second.elements());
   Status status = bucket.all_reduce(wire.second);
   if (status.ok()) status = bucket.wait();
   if (!status.ok()) return failed(std::move(status));

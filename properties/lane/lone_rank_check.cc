@@ -1,0 +1,1010 @@
+#include "properties/lane/lone_rank_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "properties/generate/random.h"
+#include "reducer/base/check.h"
+#include "reducer/comm/store.h"
+#include "reducer/data_parallel.h"
+#include "reducer/device/host/host_device.h"
+#include "reducer/tensor/sparse.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace {
+
+using Doing = FlightRecord::Doing;
+using Floats = std::vector<float>;
+
+constexpr std::uint32_t kModels = 2;  // of each key
+constexpr std::uint32_t kSteps = 7;
+constexpr int kRanks = 2;
+constexpr float kOfPeer = 8;  // what the peer adds to each element of a sum, scaled
+constexpr std::uint32_t kMostParameters = 5;
+constexpr std::size_t kJoinEvents = 3;
+constexpr std::size_t kJoinFlags = kJoinEvents + 2;  // behind the events and the options
+constexpr std::size_t kJoinNumbers = kJoinFlags + kRanks;
+constexpr std::size_t kBytesOfRank = 16;  // by which the ranks of two groups are compared
+constexpr std::int64_t kExtraElements = 64;
+constexpr const char* kHookName = "forgetful";
+constexpr const char* kHookText = "this hook gives up";
+constexpr int kStrangeRank = 1;
+constexpr std::int64_t kStrangeSequence = 7;
+
+// How a communication hook fails: its first half, or with its result.
+enum class HookFlaw : std::uint8_t {
+  kError,
+  kThrows,
+  kThrowsNumber,
+  kThrowsNoMemory,
+  kUndefined,
+  kOtherDtype,
+  kOtherSize,
+  kHoles,
+  kOtherDevice,
+  kCount
+};
+bool is_of_result(HookFlaw flaw) { return flaw >= HookFlaw::kUndefined; }
+
+// What goes wrong in a step, if anything does, and when.
+struct Mishap {
+  enum class Kind : std::uint8_t {
+    kNone,
+    kMemory,      // a request for memory is refused
+    kRefused,     // the group has no memory for a collective, and goes on
+    kEndsBefore,  // the group ends before a collective
+    kEndsIn,      // the group ends in a collective
+    kHook,        // the communication hook fails
+    kStrangers,   // the second group has other processes
+  };
+  Kind kind = Kind::kNone;
+  std::uint32_t left = 0;  // occasions until it happens
+  bool is_on = false;      // while a call of the reducer or the engine runs
+  bool has_happened = false;
+  HookFlaw hook_flaw = HookFlaw::kError;
+  Collective collective;  // in which it happened
+  std::int64_t sequence = kNone;
+
+  bool happens(Kind which) {
+    if (kind != which || !is_on || left == 0 || --left > 0) return false;
+    return has_happened = true;
+  }
+};
+
+class HostOfRank final : public HostDevice {
+ public:
+  explicit HostOfRank(Mishap& mishap) : HostDevice(0, FreshMemory::kNaN), mishap_(mishap) {}
+  Result<Ref<Storage>> allocate(std::size_t bytes) override {
+    if (mishap_.happens(Mishap::Kind::kMemory)) return failed(out_of_memory());
+    return HostDevice::allocate(bytes);
+  }
+  ~HostOfRank() override {
+    for (const auto& [data, bytes] : early_) HostDevice::release(data, bytes);
+  }
+  HostOfRank(const HostOfRank&) = delete;
+  HostOfRank& operator=(const HostOfRank&) = delete;
+
+  // While it is watched, what is released stays, as the group works on it.
+  void watch(bool is_watched) { is_watched_ = is_watched; }
+  bool has_released_early() const { return !early_.empty(); }
+  void release(std::byte* data, std::size_t bytes) override {
+    if (is_watched_)
+      early_.emplace_back(data, bytes);
+    else
+      HostDevice::release(data, bytes);
+  }
+
+ private:
+  Mishap& mishap_;
+  bool is_watched_ = false;
+  std::vector<std::pair<std::byte*, std::size_t>> early_;
+};
+
+// What the peer does in the passes that this rank reduces or shadows.
+struct Peer {
+  std::vector<bool> uses;  // by parameter that is reduced
+  std::vector<UnevenInputs::Event>
+      next;  // what it starts when this rank is out of inputs; reversed
+};
+
+// A collective runs when somebody is about to wait, who asks for the group's progress.
+class PeerGroup final : public ProcessGroup {
+ public:
+  PeerGroup(Mishap& mishap, Peer& peer, bool is_second)
+      : mishap_(mishap), peer_(peer), is_second_(is_second) {}
+  ~PeerGroup() override { abort(Status(Code::kAborted, "the group is gone")); }
+  PeerGroup(const PeerGroup&) = delete;
+  PeerGroup& operator=(const PeerGroup&) = delete;
+
+  int rank() const override { return 0; }
+  int size() const override { return kRanks; }
+  bool can_reduce(DType) const override { return true; }
+  bool can_verify() const override { return true; }
+  platform::Duration timeout() const override { return std::chrono::seconds(5); }
+  Status health() const override { return cause_; }
+  std::uint64_t progress() const override {
+    run_all();
+    return 0;
+  }
+  std::uint32_t started() const { return static_cast<std::uint32_t>(next_); }
+  bool has_ended() const { return !cause_.ok(); }
+
+  Status start(const Collective& collective, Work& work) override {
+    if (!cause_.ok()) return cause_of(collective, next_);
+    if (mishap_.happens(Mishap::Kind::kRefused)) {
+      note(collective);
+      return Status(Code::kOutOfMemory, "the group has no memory");
+    }
+    if (mishap_.happens(Mishap::Kind::kEndsBefore)) {
+      note(collective);
+      end_in(collective, next_);
+      return cause_;
+    }
+    const bool fails = mishap_.happens(Mishap::Kind::kEndsIn);
+    if (fails) note(collective);
+    work.begin(next_++);
+    pending_.push_back({collective, &work, fails});
+    return {};
+  }
+
+  void abort(const Status& cause) override {
+    if (cause_.ok()) cause_ = cause_of_abort(cause, rank());
+    for (const Pending& each : std::exchange(pending_, {}))
+      each.work->complete(cause_of(each.collective, each.work->sequence()));
+  }
+
+ private:
+  struct Pending {
+    Collective collective;
+    Work* work = nullptr;
+    bool fails = false;
+  };
+
+  void note(const Collective& collective) const {
+    mishap_.collective = collective;
+    mishap_.sequence = next_;
+  }
+  void end_in(const Collective& collective, std::int64_t sequence) const {
+    cause_ = Status(Code::kTransport, "the network is gone");
+    note_collective(cause_.failure(), collective, sequence);
+  }
+  Status cause_of(const Collective& collective, std::int64_t sequence) const {
+    Status status = cause_;
+    note_collective(status.failure(), collective, sequence);
+    return status;
+  }
+
+  void run_all() const {
+    for (const Pending& each : std::exchange(pending_, {})) {
+      if (each.fails) end_in(each.collective, each.work->sequence());
+      if (cause_.ok()) run(each.collective);
+      each.work->complete(cause_.ok() ? Status()
+                                      : cause_of(each.collective, each.work->sequence()));
+    }
+  }
+
+  void run(const Collective& collective) const {
+    if (collective.op == Op::kAllGather) return gather(collective);
+    if (collective.op != Op::kAllReduceSum)
+      return;  // This rank is the root, or the peer has the same.
+    if (collective.dtype == DType::kInt32) return add_integers(collective);
+    auto* const data = reinterpret_cast<float*>(collective.data);
+    for (std::uint64_t i = 0; i < collective.count; ++i) data[i] += kOfPeer;
+  }
+
+  void gather(const Collective& collective) const {
+    const std::size_t bytes = collective.count * size_of(collective.dtype);
+    if (bytes == 0) return;
+    for (std::size_t r = 0; r < kRanks; ++r)
+      std::memcpy(collective.gathered + r * bytes, collective.data, bytes);
+    const bool compares_ranks = is_second_ && collective.bucket == kNone && bytes == kBytesOfRank;
+    if (compares_ranks && mishap_.kind == Mishap::Kind::kStrangers && mishap_.left > 0)
+      collective.gathered[bytes] ^= std::byte{1};
+  }
+
+  void add_integers(const Collective& collective) const {
+    auto* const data = reinterpret_cast<std::int32_t*>(collective.data);
+    if (collective.count != kJoinNumbers) {
+      for (std::size_t i = 0; i < collective.count; ++i) data[i] += peer_.uses[i] ? 1 : 0;
+      return;
+    }
+    for (std::size_t i = kJoinEvents; i < kJoinFlags; ++i) data[i] *= kRanks;  // the same options
+    if (data[kJoinFlags] != 0) {
+      for (std::size_t i = 0; i < kJoinEvents; ++i) data[i] *= kRanks;
+      data[kJoinFlags + 1] = 1;
+    } else if (!peer_.next.empty()) {
+      ++data[static_cast<std::size_t>(peer_.next.back())];
+      data[kJoinFlags + 1] = 1;
+      peer_.next.pop_back();
+    }
+  }
+
+  Mishap& mishap_;
+  Peer& peer_;
+  const bool is_second_;
+  std::int64_t next_ = 0;
+  mutable std::vector<Pending> pending_;
+  mutable Status cause_;
+};
+
+class UserNode final : public Node {
+ public:
+  UserNode(Engine& engine, std::vector<Edge> edges, bool throws)
+      : Node(engine.next_sequence(), 1, 0), throws_(throws) {
+    edges_ = std::move(edges);
+  }
+  Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
+               const BackwardContext&) override {
+    if (throws_) throw std::runtime_error("a node of the lone rank");
+    if (!outgoing.empty()) outgoing[0] = incoming[0];
+    return {};
+  }
+
+ private:
+  const bool throws_;
+};
+
+// Sums each bucket's mean, and beside it a tensor that it lets go of at once. Some results are
+// copies of the buckets.
+class ForgetfulHook final : public CommunicationHook {
+ public:
+  ForgetfulHook(HostOfRank& host, HostDevice& other, Mishap& mishap, std::string& flaw)
+      : host_(host), other_(other), mishap_(mishap), flaw_(flaw) {}
+  std::string name() const override { return kHookName; }
+  Status start(HookBucket& bucket) override {
+    if (!is_of_result(mishap_.hook_flaw) && mishap_.happens(Mishap::Kind::kHook)) return fail();
+    if (bucket.all_reduce(Tensor()).code() != Code::kInvalidArgument && flaw_.empty())
+      flaw_ = "the sum of no tensor is not refused";
+    const Tensor& flat = bucket.flat();
+    const Transfer in_place{&flat, flat.data(), &flat.shape()};
+    host_.pack_bucket(host_.current_stream(), {&in_place, 1}, bucket.factor());
+    LOCKSTEP_RETURN_IF_ERROR(sum_and_forget(bucket));
+    return bucket.all_reduce(flat);
+  }
+  Result<Tensor> finish(HookBucket& bucket) override {
+    if (is_of_result(mishap_.hook_flaw) && mishap_.happens(Mishap::Kind::kHook))
+      return wrong_result(bucket.flat());
+    return bucket.index() % 2 == 0 ? bucket.flat() : copy_of(bucket.flat());
+  }
+
+ private:
+  // As if a collective of another group had failed.
+  Status fail() const {
+    if (mishap_.hook_flaw == HookFlaw::kThrows) throw std::runtime_error(kHookText);
+    if (mishap_.hook_flaw == HookFlaw::kThrowsNumber) throw kStrangeRank;
+    if (mishap_.hook_flaw == HookFlaw::kThrowsNoMemory) throw std::bad_alloc();
+    Failure failure;
+    failure.code = Code::kTransport;
+    failure.rank = failure.suspect = kStrangeRank;
+    failure.sequence = kStrangeSequence;
+    failure.collective = name_of(Op::kBroadcast);
+    failure.detail = kHookText;
+    return failure;
+  }
+  Result<Tensor> wrong_result(const Tensor& flat) {
+    const std::int64_t elements = flat.elements();
+    switch (mishap_.hook_flaw) {
+      case HookFlaw::kOtherDtype:
+        return Tensor::empty(host_, DType::kInt32, flat.shape());
+      case HookFlaw::kOtherDevice:
+        return Tensor::empty(other_, flat.dtype(), flat.shape());
+      case HookFlaw::kHoles:
+        if (elements > 1) {
+          Result<Tensor> wide =
+              Tensor::empty(host_, flat.dtype(), Shape::row_major({2 * elements}));
+          if (!wide) return wide;
+          Shape every_second = flat.shape();
+          every_second.strides[0] = 2;
+          return Tensor(wide->storage(), 0, flat.dtype(), every_second);
+        }
+        [[fallthrough]];
+      case HookFlaw::kOtherSize:
+        return Tensor::empty(host_, flat.dtype(), Shape::row_major({elements + 1}));
+      default:
+        return Tensor();
+    }
+  }
+  // It does not begin where its memory does.
+  Result<Tensor> copy_of(const Tensor& flat) {
+    Result<Tensor> more =
+        Tensor::empty(host_, flat.dtype(), Shape::row_major({flat.elements() + 1}));
+    if (!more) return more;
+    const Tensor copy(more->storage(), 1, flat.dtype(), flat.shape());
+    host_.copy(host_.current_stream(), flat, copy);
+    return copy;
+  }
+  Status sum_and_forget(HookBucket& bucket) {
+    {
+      Result<Tensor> extra =
+          Tensor::empty(host_, DType::kFloat32, Shape::row_major({kExtraElements}));
+      if (!extra) return extra.error();
+      const auto elements = static_cast<std::size_t>(extra->elements());
+      host_.fill_zero(host_.current_stream(), extra->data(), elements * size_of(extra->dtype()));
+      LOCKSTEP_RETURN_IF_ERROR(bucket.all_reduce(*extra));
+      host_.watch(true);
+    }
+    host_.watch(false);
+    if (host_.has_released_early() && flaw_.empty())
+      flaw_ = "the memory of a hook's sum is gone before the sum is complete";
+    return {};
+  }
+
+  HostOfRank& host_;
+  HostDevice& other_;
+  Mishap& mishap_;
+  std::string& flaw_;
+};
+
+enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };
+enum class Call : std::uint8_t {
+  kConstruct,
+  kReset,
+  kForward,
+  kModule,  // a forward whose module fails
+  kBackward,
+  kLocalBackward,
+  kEndJoin
+};
+
+class LoneRank {
+ public:
+  LoneRank(std::uint32_t key, std::uint32_t number)
+      : chance_(key, number, "lone rank"), host_(mishap_), engine_(0) {
+    draw();
+  }
+
+  // Returns what is wrong, or an empty text.
+  std::string judge() {
+    draw_mishap();
+    std::string flaw = construct();
+    for (std::uint32_t step = 0; step < kSteps && flaw.empty(); ++step) flaw = take_step();
+    if (flaw.empty()) flaw = flaw_of_hook_;
+    return flaw.empty() ? flaw : flaw + describe();
+  }
+
+ private:
+  struct Known {
+    Ref<Parameter> parameter;
+    bool is_sparse = false;
+    std::optional<Floats> gradient;  // of a sparse one, all rows
+    bool is_used = false;
+    bool is_in_use = false;  // in static mode
+    bool requires_grad = false;
+  };
+
+  std::uint32_t below(std::size_t limit) {
+    return chance_.below(static_cast<std::uint32_t>(limit));
+  }
+  bool draws(std::uint32_t percent) { return chance_.percent(percent); }
+
+  void draw() {
+    mode_ = static_cast<Mode>(below(3));
+    is_view_ = draws(50);
+    is_after_backward_ = draws(25);
+    has_second_group_ = is_after_backward_ && draws(60);
+    rebuilds_ = draws(50);
+    is_hooked_ = draws(30);
+    limit_ = std::array<std::uint64_t, 3>{1, 40, 1u << 20}[below(3)];
+    const std::uint32_t count = 1 + below(kMostParameters);
+    for (std::uint32_t i = 0; i < count; ++i) add_parameter(i, draws(15));
+    if (known_.empty()) add_parameter(count, false);
+    if (draws(40)) buffers_.push_back(make_ref<Buffer>("b", tensor({1, 2, 3})));
+    peer_.uses.assign(known_.size(), true);
+  }
+
+  void draw_mishap() {
+    using Kind = Mishap::Kind;
+    const auto last = static_cast<std::size_t>(Kind::kStrangers);
+    mishap_.kind = draws(40) ? static_cast<Kind>(1 + below(last)) : Kind::kNone;
+    mishap_.left = 1 + below(5);
+    mishap_.hook_flaw = static_cast<HookFlaw>(below(static_cast<std::size_t>(HookFlaw::kCount)));
+  }
+
+  void add_parameter(std::uint32_t number, bool is_frozen) {
+    const bool is_sparse = !is_frozen && draws(20);
+    const auto elements = static_cast<std::int64_t>(1 + below(2));
+    const Shape shape = is_sparse ? Shape::row_major({3, elements}) : Shape::row_major({elements});
+    const Ref<Parameter> parameter = make_ref<Parameter>(
+        "p" + std::to_string(number), host_, DType::kFloat32, shape, !is_frozen,
+        engine_.next_sequence(),
+        is_sparse ? Parameter::Gradients::kSparse : Parameter::Gradients::kDense);
+    if (draws(50)) {
+      Result<Tensor> value = Tensor::empty(host_, DType::kFloat32, shape);
+      LOCKSTEP_CHECK(value.has_value());
+      parameter->set_value(std::move(*value));
+    }
+    all_.push_back(parameter);
+    if (is_frozen) return;
+    place_.push_back(all_.size() - 1);
+    known_.push_back({parameter, is_sparse, std::nullopt, false, false, false});
+  }
+
+  ReducerOptions options() {
+    ReducerOptions options;
+    options.find_unused_parameters = mode_ == Mode::kDynamic;
+    options.static_graph = mode_ == Mode::kStatic;
+    options.gradient_as_bucket_view = is_view_;
+    options.rebuild_buckets = rebuilds_;
+    options.bucket_limits = {limit_};
+    options.coalesced_bytes = limit_;
+    if (is_after_backward_) options.schedule = Schedule::kAfterBackward;
+    if (is_hooked_)
+      options.hook = std::make_shared<ForgetfulHook>(host_, other_, mishap_, flaw_of_hook_);
+    options.buffers = buffers_;
+    options.failure_grace = std::chrono::milliseconds(1);
+    return options;
+  }
+
+  Membership new_membership() {
+    Membership membership;
+    group_ = std::make_shared<PeerGroup>(mishap_, peer_, false);
+    second_ = has_second_group_ ? std::make_shared<PeerGroup>(mishap_, peer_, true) : nullptr;
+    membership.group = group_;
+    membership.backward_group = second_;
+    membership.store = store_ = std::make_shared<HashStore>();
+    return membership;
+  }
+
+  // ---- Calls, and what their results must be ----
+
+  // Makes a call, in which the mishap may happen.
+  template <class Make>
+  Status attempt(const Make& make) {
+    started_ = started();
+    mishap_.is_on = true;
+    Status status = make();
+    mishap_.is_on = false;
+    return status;
+  }
+  std::uint32_t started() const {
+    return (group_ ? group_->started() : 0) + (second_ ? second_->started() : 0);
+  }
+
+  std::string construct() {
+    parallel_.reset();
+    const auto make = [&]() -> Status {
+      auto made = DataParallel::create(all_, engine_, options(), new_membership());
+      if (!made) return made.error();
+      parallel_ = std::move(*made);
+      return {};
+    };
+    const Status status = attempt(make);
+    begin_group();
+    return judge(Call::kConstruct, status);
+  }
+
+  // What the rank knows of earlier passes belongs to another group.
+  void begin_group() {
+    if (mishap_.kind == Mishap::Kind::kStrangers && has_second_group_)
+      mishap_.has_happened = std::exchange(mishap_.left, 0) > 0;
+    has_completed_ = is_window_open_ = false;
+    order_.reset();
+    passes_ = 0;
+    for (Known& each : known_) each.is_in_use = false;
+  }
+
+  // Judges the result of a call. Where it failed as it had to, the user goes on.
+  std::string judge(Call call, const Status& status, Code planned = Code::kOk) {
+    const bool has_happened = std::exchange(mishap_.has_happened, false);
+    failed_ = !status.ok();
+    if (!has_happened && planned == Code::kOk)
+      return status.ok() ? "" : "a call fails: " + status.to_string();
+    if (status.ok()) return "a call ends well in which something failed";
+    std::string flaw = flaw_of_error(call, status, has_happened, planned);
+    if (flaw.empty() && call != Call::kConstruct) flaw = flaw_of_state(call, status, has_happened);
+    if (!flaw.empty()) return flaw + ": " + status.to_string();
+    flaw = go_on(call);
+    failed_ = true;
+    return flaw;
+  }
+
+  bool has_ended_group(bool has_happened) const {
+    return has_happened &&
+           (mishap_.kind == Mishap::Kind::kEndsBefore || mishap_.kind == Mishap::Kind::kEndsIn);
+  }
+
+  std::string flaw_of_error(Call call, const Status& status, bool has_happened,
+                            Code planned) const {
+    const Failure& failure = status.failure();
+    // What the user does, and the mishap: either of them may be the first.
+    if (planned != Code::kOk && failure.code == planned) return {};
+    if (!has_happened) return "the user does something wrong, and this is reported";
+    switch (mishap_.kind) {
+      case Mishap::Kind::kMemory:
+        return failure.code == Code::kOutOfMemory ? "" : "memory is refused, and this is reported";
+      case Mishap::Kind::kStrangers:
+        return failure.code == Code::kInvalidArgument
+                   ? ""
+                   : "the second group has other processes, and this is reported";
+      case Mishap::Kind::kHook:
+        return flaw_of_hooks_error(failure);
+      default:
+        return flaw_of_groups_error(call, failure);
+    }
+  }
+
+  std::string flaw_of_hooks_error(const Failure& failure) const {
+    if (mishap_.hook_flaw == HookFlaw::kThrowsNoMemory)
+      return failure.code == Code::kOutOfMemory ? "" : "memory is refused, and this is reported";
+    if (failure.code != Code::kUserFailure) return "a hook fails, and this is reported";
+    if (failure.rank != 0 || failure.suspect != kNone)
+      return "the error of a hook blames another rank";
+    if (failure.sequence != kNone || !failure.collective.empty())
+      return "the error of a hook names a collective";
+    const bool has_text =
+        mishap_.hook_flaw == HookFlaw::kError || mishap_.hook_flaw == HookFlaw::kThrows;
+    const bool says_whose = failure.detail.find(kHookName) != std::string::npos &&
+                            (!has_text || failure.detail.find(kHookText) != std::string::npos);
+    return says_whose ? "" : "the error of a hook does not say which hook, or not why";
+  }
+
+  // The error names the collective and the bucket (F2). A collective of the agreement has no label.
+  std::string flaw_of_groups_error(Call call, const Failure& failure) const {
+    const bool is_refused = mishap_.kind == Mishap::Kind::kRefused;
+    if (failure.code != (is_refused ? Code::kOutOfMemory : Code::kTransport))
+      return "a collective fails, and this is reported";
+    const Collective& collective = mishap_.collective;
+    const bool is_labelled = call != Call::kConstruct && call != Call::kReset;
+    if (is_labelled && failure.collective != name_of(collective.op))
+      return "the error does not name the collective";
+    if (failure.bucket != collective.bucket) return "the error does not name the bucket";
+    if (!is_refused && failure.sequence != mishap_.sequence)
+      return "the error does not name the collective's number";
+    return {};
+  }
+
+  // A backward that has started nothing leaves the reducer clean (P12); whatever else a group takes
+  // part in does not.
+  std::string flaw_of_state(Call call, const Status& status, bool has_happened) const {
+    const bool has_started = started() > started_;
+    const bool is_poisoned = !parallel_->poisoned().ok();
+    bool expected = true;
+    // The peer waits for the announcement of a rank that joins.
+    if (call == Call::kBackward)
+      expected = has_started || has_ended_group(has_happened) || is_joining_;
+    if (call == Call::kModule) expected = has_happened;
+    if (call == Call::kLocalBackward) expected = false;
+    if (is_poisoned != expected)
+      return expected ? "the reducer goes on after this error"
+                      : "the reducer refuses work after this error";
+    const FlightRecord record = parallel_->flight_record();
+    if (is_poisoned && (!record.failure || record.failure->code != status.code()))
+      return "the flight record has another failure";
+    if (call == Call::kForward && record.doing != Doing::kIdle)
+      return fmt::format("a forward fails, and the flight record says {}", name_of(record.doing));
+    if (call == Call::kBackward && record.doing == Doing::kIdle)
+      return "a backward fails, and the flight record says idle";
+    if ((call == Call::kForward || call == Call::kBackward) && record.pass != passes_)
+      return fmt::format("the flight record says pass {}, and not {}", record.pass, passes_);
+    return {};
+  }
+
+  // The user zeroes the gradients, and resets a reducer that refuses work.
+  std::string go_on(Call call) {
+    for (Known& each : known_) {
+      each.parameter->undefine_grad();
+      each.gradient.reset();
+      each.is_used = each.requires_grad = false;
+    }
+    is_joining_ = false;
+    peer_.next.clear();
+    tells_failure_ = tells_failure_ || call != Call::kModule;
+    if (call == Call::kBackward) ++passes_;  // It has its number.
+    if (call == Call::kConstruct) return construct();
+    if (parallel_->poisoned().ok()) return {};
+    return reset(new_membership());
+  }
+
+  std::string reset(const Membership& membership) {
+    const Status status = attempt([&] { return parallel_->reset(membership); });
+    begin_group();
+    is_joining_ = tells_failure_ = false;
+    std::string flaw = judge(Call::kReset, status);
+    if (flaw.empty() && parallel_->flight_record().doing != Doing::kIdle)
+      flaw = "a reducer has been reset, and is in a pass";
+    return flaw;
+  }
+
+  // ---- What the user does ----
+
+  std::string take_step() {
+    draw_mishap();
+    if (std::exchange(has_swapped_, false) && is_view_ && draws(50)) {
+      // The pass has to move the gradients out of the buckets (B7).
+      mishap_.kind = Mishap::Kind::kMemory;
+      mishap_.left = 1 + below(2);
+      return pass({}, false);
+    }
+    switch (below(10)) {
+      case 0:
+        return reset_that_works();
+      case 1:
+        change_gradients();
+        return {};
+      case 2:
+        return pass({}, true);
+      case 3:
+        return pass({.is_synced = false}, false);
+      case 4:
+        return train_unevenly();
+      case 5:
+        return buffers_.empty() ? spoil_value() : spoil_buffer();
+      case 6:
+        return fail_in_module();
+      default:
+        return pass({}, false);
+    }
+  }
+
+  // A new group takes the place of the old one, which ends; the same group goes on.
+  std::string reset_that_works() {
+    const std::shared_ptr<PeerGroup> before = group_;
+    const bool stays = draws(40);
+    Membership membership{group_, store_, second_};
+    if (!stays) membership = new_membership();
+    std::string flaw = reset(membership);
+    if (!flaw.empty() || failed_) return flaw;
+    if (!stays && !before->has_ended()) return "a reducer has left its group, which does not end";
+    if (stays && before->has_ended()) return "a reducer that stays with its group has ended it";
+    return {};
+  }
+
+  // A buffer is replaced by one that does not fit: the next broadcast fails, and the group with it.
+  std::string spoil_buffer() {
+    const Ref<Buffer>& buffer = buffers_.front();
+    const Tensor before = buffer->value();
+    const Shape& shape = before.shape();
+    const std::array<Result<Tensor>, 4> wrong{
+        Tensor(), Tensor::empty(host_, before.dtype(), Shape::row_major({shape.sizes[0] + 1})),
+        Tensor::empty(host_, DType::kFloat64, shape), Tensor::empty(other_, before.dtype(), shape)};
+    buffer->set_value(*wrong[below(wrong.size())]);
+    const bool is_forward = !is_window_open_ && draws(50);
+    const Membership membership = is_forward ? Membership() : new_membership();
+    const Status status = attempt([&] {
+      std::vector<Edge> none;
+      const auto module = [](std::vector<Edge>&) { return Status(); };
+      return is_forward ? parallel_->forward(module, none) : parallel_->reset(membership);
+    });
+    buffer->set_value(before);
+    if (!is_forward) begin_group();
+    return judge(is_forward ? Call::kForward : Call::kReset, status, Code::kInvalidArgument);
+  }
+
+  // A value is lost, or put on another device, which fails a reset.
+  std::string spoil_value() {
+    const Ref<Parameter>& parameter = all_[below(all_.size())];
+    const Tensor before = parameter->value();
+    if (!before.defined()) return {};
+    Result<Tensor> elsewhere = Tensor::empty(other_, before.dtype(), before.shape());
+    parameter->set_value(draws(50) ? Tensor() : *elsewhere);
+    const Membership membership = new_membership();
+    const Status status = attempt([&] { return parallel_->reset(membership); });
+    parameter->set_value(before);
+    begin_group();
+    return judge(Call::kReset, status, Code::kInvalidArgument);
+  }
+
+  // The user's module fails, which is none of the reducer's failures.
+  std::string fail_in_module() {
+    std::vector<Edge> outputs;
+    const bool throws = draws(50);
+    const Status status = attempt([&] {
+      return parallel_->forward(
+          [&](std::vector<Edge>& made) -> Status {
+            made.push_back({known_.front().parameter, 0});
+            if (throws) throw std::bad_alloc();
+            return Status(Code::kInternal, "the module fails");
+          },
+          outputs);
+    });
+    if (!outputs.empty()) return "a forward that fails has outputs";
+    is_window_open_ = true;
+    return judge(Call::kModule, status, throws ? Code::kOutOfMemory : Code::kInternal);
+  }
+
+  void change_gradients() {
+    Known& one = known_[below(known_.size())];
+    Known& other = known_[below(known_.size())];
+    const bool can_swap = &one != &other && !one.is_sparse && !other.is_sparse &&
+                          one.parameter->shape().elements() == other.parameter->shape().elements();
+    if (can_swap && draws(70)) {
+      const Tensor kept = one.parameter->grad();
+      one.parameter->set_grad(other.parameter->grad());
+      other.parameter->set_grad(kept);
+      std::swap(one.gradient, other.gradient);
+      one.is_used = other.is_used = false;
+      has_swapped_ = true;
+    } else {
+      one.parameter->undefine_grad();
+      one.gradient.reset();
+      one.is_used = false;
+    }
+  }
+
+  // Every rank joins; then this one is out of inputs, and the peer may train on.
+  std::string train_unevenly() {
+    JoinOptions options;
+    options.divide_by_active = draws(50);
+    if (const Status begun = parallel_->begin_join(options); !begun.ok())
+      return "a call fails: " + begun.to_string();
+    is_joining_ = true;
+    for (std::uint32_t i = below(2); i > 0 && is_joining_; --i)
+      if (std::string flaw = pass({}, false); !flaw.empty()) return flaw;
+    if (!is_joining_) return {};
+    if (draws(50)) change_gradients();
+    if (draws(30)) require_grad(known_[below(known_.size())]);
+    const std::uint32_t passes = below(3);
+    for (std::uint32_t i = 0; i < passes; ++i) {
+      peer_.next.push_back(UnevenInputs::Event::kPass);
+      if (!buffers_.empty()) peer_.next.push_back(UnevenInputs::Event::kBuffers);
+    }
+    draw_uses();
+    const Status status = attempt([&] { return parallel_->end_join(); });
+    if (std::string flaw = judge(Call::kEndJoin, status); !flaw.empty() || failed_) return flaw;
+    is_joining_ = is_window_open_ = false;
+    if (!peer_.next.empty()) return "a rank without inputs leaves before its peer";
+    for (std::uint32_t i = 0; i < passes; ++i) reduce(true);
+    passes_ += passes;
+    if (std::string flaw = flaw_of_gradients(); !flaw.empty()) return flaw;
+    for (Known& each : known_)
+      if (std::exchange(each.requires_grad, false)) {
+        each.parameter->undefine_grad();
+        each.gradient.reset();
+        each.is_used = false;
+      }
+    // The group's first pass is not the rank's own then (P11).
+    return mode_ == Mode::kStatic && passes > 0 ? reset(new_membership()) : std::string();
+  }
+
+  static void require_grad(Known& known) {
+    if (!known.parameter->grad().defined()) return;
+    Tensor gradient = known.parameter->grad();
+    gradient.set_requires_grad(true);
+    known.parameter->set_grad(std::move(gradient));
+    known.is_used = false;
+    known.requires_grad = true;
+  }
+
+  void draw_uses() {
+    for (std::size_t i = 0; i < peer_.uses.size(); ++i) peer_.uses[i] = draws(50);
+  }
+
+  struct PassKind {
+    bool is_synced = true;
+  };
+
+  // The parameters that a pass uses, in the order of their nodes.
+  std::vector<std::size_t> outputs_of(PassKind kind) {
+    std::vector<std::size_t> numbers(known_.size());
+    std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+    for (std::size_t i = numbers.size(); i > 1; --i) std::swap(numbers[i - 1], numbers[below(i)]);
+    if (mode_ == Mode::kStatic && has_completed_) return outputs_;
+    const bool needs_all = mode_ == Mode::kPlain && kind.is_synced;
+    if (!needs_all) numbers.resize(1 + below(numbers.size()));
+    if (kind.is_synced) outputs_ = numbers;
+    return numbers;
+  }
+
+  std::string pass(PassKind kind, bool throws) {
+    const std::vector<std::size_t> outputs = outputs_of(kind);
+    const std::size_t thrower = throws ? below(outputs.size() + 1) : outputs.size() + 1;
+    std::vector<Edge> roots;
+    const auto module = [&](std::vector<Edge>& made) {
+      for (std::size_t i = 0; i <= outputs.size(); ++i) {
+        if (i == thrower) made.push_back({Ref<Node>(new UserNode(engine_, {}, true)), 0});
+        if (i == outputs.size()) break;
+        const Edge edge{known_[outputs[i]].parameter, 0};
+        made.push_back({Ref<Node>(new UserNode(engine_, {edge}, false)), 0});
+      }
+      return Status();
+    };
+    draw_uses();
+    Status status = attempt([&] {
+      std::optional<DataParallel::NoSync> guard;
+      if (!kind.is_synced) guard.emplace(*parallel_);
+      return parallel_->forward(module, roots);
+    });
+    is_window_open_ = true;
+    if (std::string flaw = judge(Call::kForward, status); !flaw.empty() || failed_) return flaw;
+    if (std::string flaw = flaw_of_order(kind); !flaw.empty()) return flaw;
+    std::vector<Floats> arrived;
+    std::vector<Tensor> gradients;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (i == thrower) gradients.push_back(tensor({1}));
+      gradients.push_back(draw_gradient(known_[outputs[i]], arrived.emplace_back()));
+    }
+    if (thrower == outputs.size()) gradients.push_back(tensor({1}));
+    status = attempt([&] { return engine_.backward(roots, gradients, false); });
+    roots.clear();
+    const Call call = kind.is_synced ? Call::kBackward : Call::kLocalBackward;
+    std::string flaw = judge(call, status, throws ? Code::kUserFailure : Code::kOk);
+    if (!flaw.empty() || failed_) return flaw;
+    for (std::size_t i = 0; i < outputs.size(); ++i) accumulate(known_[outputs[i]], arrived[i]);
+    if (kind.is_synced) complete_pass(outputs);
+    return flaw_of_gradients();
+  }
+
+  // ---- The model ----
+
+  static void accumulate(Known& known, const Floats& arrived) {
+    if (!known.gradient) known.gradient.emplace(arrived.size(), 0.0f);
+    for (std::size_t i = 0; i < arrived.size(); ++i) (*known.gradient)[i] += arrived[i];
+    known.is_used = true;
+  }
+
+  void complete_pass(const std::vector<std::size_t>& outputs) {
+    if (!order_ && !is_after_backward_ && rebuilds_) {
+      order_.emplace();
+      for (std::size_t i = 0; i < known_.size(); ++i)
+        if (std::find(outputs.begin(), outputs.end(), i) == outputs.end())
+          order_->push_back(place_[i]);
+      // Nodes run from the last one on.
+      for (std::size_t i = outputs.size(); i-- > 0;) order_->push_back(place_[outputs[i]]);
+    }
+    reduce(false);
+    ++passes_;
+  }
+
+  // The result of a pass: G1, G5, P11, S1, S2.
+  void reduce(bool is_shadowed) {
+    for (std::size_t i = 0; i < known_.size(); ++i) {
+      Known& each = known_[i];
+      const bool is_used = (each.is_used && !is_shadowed) || peer_.uses[i];
+      if (!has_completed_ && mode_ == Mode::kStatic) each.is_in_use = is_used;
+      if (mode_ == Mode::kDynamic && !is_used) continue;
+      if (mode_ == Mode::kStatic && !each.is_in_use) continue;
+      const auto elements = static_cast<std::size_t>(each.parameter->shape().elements());
+      if (!each.gradient || is_shadowed) each.gradient = Floats(elements, 0.0f);
+      for (float& element : *each.gradient)
+        if (!each.is_sparse) element = element / kRanks + kOfPeer;
+      each.is_used = each.requires_grad = false;
+    }
+    has_completed_ = true;
+    tells_failure_ = is_window_open_ = false;
+  }
+
+  std::string flaw_of_gradients() {
+    if (!flaw_of_hook_.empty()) return flaw_of_hook_;
+    for (const Known& each : known_) {
+      const Tensor& gradient = each.parameter->grad();
+      const std::string name = "the gradient of " + each.parameter->name();
+      if (gradient.defined() != each.gradient.has_value())
+        return name + (gradient.defined() ? " is defined" : " is undefined");
+      if (!gradient.defined()) continue;
+      if (gradient.requires_grad() != each.requires_grad)
+        return name + (each.requires_grad ? " has lost its graph" : " is a result with a graph");
+      if (const Floats values = values_of(gradient, each); values != *each.gradient)
+        return fmt::format("{} is {}, and not {}", name, fmt::join(values, " "),
+                           fmt::join(*each.gradient, " "));
+    }
+    if (tells_failure_) return {};
+    const FlightRecord record = parallel_->flight_record();
+    if (record.doing != Doing::kIdle || record.pass != passes_)
+      return fmt::format("after a step the flight record says {} in pass {}, and {} are complete",
+                         name_of(record.doing), record.pass, passes_);
+    return {};
+  }
+
+  // The buckets are rebuilt in the forward behind the first complete pass (B2).
+  std::string flaw_of_order(PassKind kind) const {
+    if (!order_ || !kind.is_synced) return {};
+    const std::vector<std::size_t> order = parallel_->reducer().rebuilt_order();
+    if (order == *order_) return {};
+    return fmt::format("the buckets follow the order {}, and not {}", fmt::join(order, " "),
+                       fmt::join(*order_, " "));
+  }
+
+  static Floats values_of(const Tensor& gradient, const Known& known) {
+    Floats values(static_cast<std::size_t>(known.parameter->shape().elements()), 0.0f);
+    const auto* const data = reinterpret_cast<const float*>(gradient.data());
+    if (!known.is_sparse) {
+      std::copy_n(data, values.size(), values.begin());
+      return values;
+    }
+    const auto width = static_cast<std::size_t>(known.parameter->shape().sizes[1]);
+    for (std::size_t entry = 0; entry < gradient.rows().size(); ++entry)
+      for (std::size_t w = 0; w < width; ++w)
+        values[static_cast<std::size_t>(gradient.rows()[entry]) * width + w] +=
+            data[entry * width + w];
+    return values;
+  }
+
+  Tensor tensor(const Floats& values) {
+    Result<Tensor> made = Tensor::empty(
+        host_, DType::kFloat32, Shape::row_major({static_cast<std::int64_t>(values.size())}));
+    LOCKSTEP_CHECK(made.has_value());
+    std::memcpy(made->data(), values.data(), values.size() * sizeof(float));
+    return std::move(*made);
+  }
+
+  // Small whole numbers, which no sum rounds.
+  Tensor draw_gradient(const Known& known, Floats& values) {
+    values.resize(static_cast<std::size_t>(known.parameter->shape().elements()), 0.0f);
+    if (!known.is_sparse) {
+      for (float& value : values) value = static_cast<float>(1 + below(20));
+      return tensor(values);
+    }
+    const Shape& shape = known.parameter->shape();
+    std::vector<std::int64_t> rows;
+    for (std::int64_t row = 0; row < shape.sizes[0]; ++row)
+      if (draws(50)) rows.push_back(row);
+    Result<Tensor> made = empty_sparse(host_, DType::kFloat32, shape, rows);
+    LOCKSTEP_CHECK(made.has_value());
+    auto* at = reinterpret_cast<float*>(made->data());
+    const auto width = static_cast<std::size_t>(shape.sizes[1]);
+    for (const std::int64_t row : rows)
+      for (std::size_t w = 0; w < width; ++w)
+        values[static_cast<std::size_t>(row) * width + w] = *at++ =
+            static_cast<float>(2 * (1 + below(20)));
+    return std::move(*made);
+  }
+
+  std::string describe() const {
+    constexpr std::array<const char*, 3> kModes{"plain", "dynamic", "static"};
+    std::string text = fmt::format(
+        " ({} mode{}{}{}{}{}{}, mishap {}, parameters", kModes[static_cast<std::size_t>(mode_)],
+        is_view_ ? ", views" : "", is_after_backward_ ? ", after backward" : "",
+        has_second_group_ ? ", second group" : "", rebuilds_ ? ", rebuild" : "",
+        is_hooked_ ? ", hook" : "", buffers_.empty() ? "" : ", buffer",
+        static_cast<int>(mishap_.kind));
+    for (const Known& each : known_)
+      text += " " + each.parameter->name() + (each.is_sparse ? "s" : "");
+    return text + ")";
+  }
+
+  properties::Random chance_;
+  Mishap mishap_;
+  HostOfRank host_;
+  HostDevice other_{1};
+  Engine engine_;
+  std::vector<Ref<Parameter>> all_;  // frozen ones included
+  std::vector<Known> known_;         // that are reduced
+  std::vector<std::size_t> place_;   // of these in all_
+  std::vector<Ref<Buffer>> buffers_;
+  Mode mode_ = Mode::kPlain;
+  bool is_view_ = false;
+  bool is_after_backward_ = false;
+  bool has_second_group_ = false;
+  bool rebuilds_ = false;
+  bool is_hooked_ = false;
+  std::uint64_t limit_ = 1;
+
+  Peer peer_;
+  std::shared_ptr<PeerGroup> group_;
+  std::shared_ptr<PeerGroup> second_;
+  std::shared_ptr<Store> store_;
+  std::unique_ptr<DataParallel> parallel_;
+  std::string flaw_of_hook_;
+  std::uint32_t started_ = 0;  // collectives, when the last call began
+  bool failed_ = false;        // the last call
+  bool has_swapped_ = false;   // in the step before
+  bool is_joining_ = false;
+  bool is_window_open_ = false;
+  bool tells_failure_ = false;                     // until a pass begins (T1)
+  bool has_completed_ = false;                     // a pass in this group
+  std::int64_t passes_ = 0;                        // in this group
+  std::vector<std::size_t> outputs_;               // of the last synced pass
+  std::optional<std::vector<std::size_t>> order_;  // of the rebuilt buckets
+};
+
+}  // namespace
+
+std::string wrongly_trained(std::uint32_t key) {
+  for (std::uint32_t number = 0; number < kModels; ++number)
+    if (const std::string flaw = LoneRank(key, number).judge(); !flaw.empty())
+      return "of a rank that trains alone: " + flaw;
+  return {};
+}
+
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
