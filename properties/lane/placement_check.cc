@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint32_t kPlacements = 1;  // of each key
 constexpr std::uint32_t kNumbers = 3;     // of devices
 constexpr std::uint32_t kTrainedSteps = 2;
-constexpr std::int64_t kElements = 2;
+constexpr std::int64_t kPlacedElements = 2;
 
 // A group of one rank, whose sums change nothing.
 class NearGroup final : public ProcessGroup {
@@ -112,8 +112,9 @@ class Placement {
 
   void add(std::vector<Ref<Parameter>>& list, const std::string& name, Device& device,
            bool is_frozen) {
-    list.push_back(make_ref<Parameter>(name, device, DType::kFloat32, Shape::row_major({kElements}),
-                                       !is_frozen, engine_.next_sequence()));
+    list.push_back(make_ref<Parameter>(name, device, DType::kFloat32,
+                                       Shape::row_major({kPlacedElements}), !is_frozen,
+                                       engine_.next_sequence()));
     if (has_values_) list.back()->set_value(tensor(device, {3, 4}));
   }
 
@@ -202,16 +203,17 @@ class Placement {
     return {};
   }
 
-  static Tensor tensor(Device& device, std::array<float, kElements> values) {
-    Result<Tensor> made = Tensor::empty(device, DType::kFloat32, Shape::row_major({kElements}));
+  static Tensor tensor(Device& device, std::array<float, kPlacedElements> values) {
+    Result<Tensor> made =
+        Tensor::empty(device, DType::kFloat32, Shape::row_major({kPlacedElements}));
     LOCKSTEP_CHECK(made.has_value());
     LOCKSTEP_CHECK(
         write(device, std::as_bytes(std::span(values)), made->data(), platform::Deadline::never())
             .ok());
     return std::move(*made);
   }
-  static std::array<float, kElements> values_of_placed(const Tensor& tensor) {
-    std::array<float, kElements> values{};
+  static std::array<float, kPlacedElements> values_of_placed(const Tensor& tensor) {
+    std::array<float, kPlacedElements> values{};
     LOCKSTEP_CHECK(read(tensor.device(), tensor.data(), std::as_writable_bytes(std::span(values)),
                         platform::Deadline::never())
                        .ok());
