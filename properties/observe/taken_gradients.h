@@ -1,6 +1,7 @@
 // TakenGradients: in view mode, the gradients that a pass has taken are undefined between two of
 // its backwards (B7). A gradient is taken when its hook has run and does not run again in the pass,
-// so it is known at the end of the pass which ones were taken.
+// so it is known at the end of the pass which ones were taken. A parameter to which no gradient came
+// may keep the gradient of the pass before, as no rank may have used it (G5).
 //
 // Threads: the one that trains, while no backward runs.
 #pragma once
@@ -36,7 +37,7 @@ class TakenGradients {
   // A backward has ended well and left its pass open; `hooks` are those that the pass has had.
   void note(const std::vector<Ref<Parameter>>& parameters, const Hooks& hooks) {
     for (const std::uint32_t p : viewed_)
-      if (parameters[p]->grad().defined() && had_hook(p, hooks, 0))
+      if (parameters[p]->grad().defined() && parameters[p]->used() && had_hook(p, hooks, 0))
         defined_.push_back({p, hooks.size()});
   }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reducer/autograd/engine.h"
 #include "reducer/base/check.h"
 #include "reducer/device/host/host_device.h"
 
@@ -19,13 +20,20 @@ class TakenGradientsTest : public ::testing::Test {
                                                 Shape::row_major({1}), true, 0,
                                                 Parameter::Gradients::kDense));
   }
-  void define(std::uint32_t parameter) {
+  Tensor gradient() {
     Result<Tensor> made = Tensor::empty(device_, DType::kFloat32, Shape::row_major({1}));
     LOCKSTEP_CHECK(made.has_value());
-    parameters_[parameter]->set_grad(std::move(*made));
+    return *std::move(made);
+  }
+  // A backward brings a gradient.
+  void define(std::uint32_t parameter) {
+    const Edge edge{parameters_[parameter], 0};
+    const Tensor arrived = gradient();
+    EXPECT_TRUE(engine_.backward({&edge, 1}, {&arrived, 1}, false).ok());
   }
 
   HostDevice device_;
+  Engine engine_{1};
   reference::Program program_;
   std::vector<Ref<Parameter>> parameters_;
 };
@@ -48,6 +56,13 @@ TEST_F(TakenGradientsTest, B7AGradientThatIsUndefinedOrNotTakenYetIsRight) {
   EXPECT_EQ(taken.flaw({{0, 0}, {1, 0}}), "");
   taken.note(parameters_, {{0, 0}});
   EXPECT_EQ(taken.flaw({{0, 0}, {0, 0}}), "") << "the pass took it with its second hook";
+}
+
+TEST_F(TakenGradientsTest, B7AGradientOfThePassBeforeMayStayWhereNoneArrived) {
+  TakenGradients taken(program_);
+  parameters_[0]->set_grad(gradient());
+  taken.note(parameters_, {{0, 0}});
+  EXPECT_EQ(taken.flaw({{0, 0}, {1, 0}}), "");
 }
 
 TEST_F(TakenGradientsTest, B7OnlyGradientsThatAreViewsOfOneReplicaCount) {
