@@ -1,6 +1,5 @@
 // Reducer averages the gradients of a data-parallel model while the backward pass is still running.
-// It is the production code that the whole project tests. reference/CONTRACT.md says, clause by
-// clause, what it promises.
+// reference/CONTRACT.md says, clause by clause, what it promises.
 //
 // A gradient takes this way. The parameter's accumulator runs, and the parameter's hook copies the
 // gradient, scaled by 1/N, into the parameter's view of a bucket. As soon as all members of a
@@ -52,8 +51,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // A collective operation: every rank of the group creates its reducer, with the same parameters
   // and options in the same order (B4). If one rank refuses, all ranks return an error with that
   // rank's number and reason. A parameter that is listed several times counts once. A parameter
-  // that another reducer on the same group reduces is refused (F7). All parameters must outlive the
-  // reducer.
+  // that another reducer on the same group reduces is refused (F7). All parameters must outlive it.
   static Result<std::unique_ptr<Reducer>> create(std::vector<Ref<Parameter>> parameters,
                                                  ReducerOptions options, Membership membership);
   // No backward may be running. The destructor aborts the group if a pass is only partly reduced.
@@ -99,8 +97,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // kUnevenInputs, which names a rank already); work in flight ends, and the reducer is poisoned.
   // The call does nothing if the reducer is already poisoned. If `cause` came up in another group
   // and names another rank, that rank is suspected, unless it only had lost a peer without a name
-  // (NCCL). Its number counts in this group, so translate it where the ranks of the two groups
-  // differ.
+  // (NCCL). Its number is one of this group: translate it where the ranks of the two differ.
   void abort(const Status& cause);
 
   // Call it after a failure, or when the members change. It takes a new group, which may have fewer
@@ -112,8 +109,7 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   // The error of a request for memory that was refused on this rank, now. It changes nothing.
   Status memory_refused() const;
   const Layout& layout() const { return buckets_.layout(); }
-  // The ready order that the rebuilt buckets follow, as indices into parameter_infos(). It is empty
-  // before the rebuild.
+  // The ready order of the rebuilt buckets, as indices into parameter_infos(); empty before.
   std::vector<std::size_t> rebuilt_order() const;
   const std::vector<ParameterInfo>& parameter_infos() const { return replicas_.infos(); }
   const Trace& trace() const { return collectives_.trace(); }
@@ -224,9 +220,8 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
 
   // What all hooks share while a backward runs.
   struct Shared {
-    core::PassCore core;  // Decides what is ready, and what is launched next.
-    // The outermost backward of the running pass that runs now.
-    GraphTask* running_task = nullptr;
+    core::PassCore core;                // Decides what is ready, and what is launched next.
+    GraphTask* running_task = nullptr;  // The outermost backward of the running pass.
   };
 
   // A thread takes this mutex before the lock of the process group. Hooks hold it while a backward

@@ -68,7 +68,7 @@ bool swap(const A& a, const B& b) {
 
 }  // namespace lockstep::mutants
 
-// Two arguments of a call. They have no side effects, so it does not matter that they are evaluated again.
+// Two arguments of a call. They have no side effects, so they may be evaluated again.
 #define LOCKSTEP_MUTANT_SWAP(id, a, b)                                                        \
   (LOCKSTEP_SEEDED(id) ? (b) : (a)),                                                          \
       (::lockstep::mutants::swap<::lockstep::seeded::number_of(#id)>((a), (b)) ? (a) : (b))

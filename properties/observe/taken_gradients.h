@@ -1,7 +1,7 @@
 // TakenGradients: in view mode, the gradients that a pass has taken are undefined between two of
 // its backwards (B7). A gradient is taken when its hook has run and does not run again in the pass,
-// so it is known at the end of the pass which ones were taken. A parameter to which no gradient came
-// may keep the gradient of the pass before, as no rank may have used it (G5).
+// so it is known at the end of the pass which ones were taken. A parameter to which no gradient
+// came may keep the gradient of the pass before, as no rank may have used it (G5).
 //
 // Threads: the one that trains, while no backward runs.
 #pragma once

@@ -37,14 +37,14 @@ class GlooProcessGroup::Impl {
   ~Impl();
 
   Status start(const Collective& collective, Work& work);
-  void abort(const Status& cause) { mesh_.abort(cause); }
+  void abort(const Status& cause) { mesh().abort(cause); }
   // A group of one rank has no sum in which to scale, and a bcube adds in more than one step.
   bool can_scale(DType dtype) const {
-    return mesh_.size() > 1 && options_.algorithm == GlooOptions::Algorithm::kRing &&
+    return mesh().size() > 1 && options_.algorithm == GlooOptions::Algorithm::kRing &&
            scaled_sum_function(dtype) != nullptr;
   }
 
-  Mesh& mesh() { return mesh_; }
+  Mesh& mesh() const { return context_->mesh(); }
   const GlooOptions& options() const { return options_; }
   std::uint64_t progress() const { return progress_.steps(); }
   const std::shared_ptr<GlooContext>& context() const { return context_; }
@@ -88,7 +88,6 @@ class GlooProcessGroup::Impl {
   Operation& at(std::uint64_t index) LOCKSTEP_REQUIRES(mutex_) { return operations_.at(index); }
 
   const std::shared_ptr<GlooContext> context_;
-  Mesh& mesh_;
   const GlooOptions options_;
   Progress progress_;
   std::vector<Worker> workers_;
@@ -101,7 +100,6 @@ class GlooProcessGroup::Impl {
   std::uint64_t head_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::uint64_t next_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::uint64_t tail_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
-  std::int64_t next_sequence_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::uint64_t bytes_moved_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   bool is_watchdog_idle_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool is_stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
@@ -109,7 +107,6 @@ class GlooProcessGroup::Impl {
 
 GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOptions& options)
     : context_(std::move(context)),
-      mesh_(context_->mesh()),
       options_(options),
       workers_(static_cast<std::size_t>(options.workers)) {
   try {
@@ -122,13 +119,13 @@ GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOpt
 
 void GlooProcessGroup::Impl::begin_threads() {
   const WithoutSigpipe guard;  // The threads inherit it; they write to peers that may be gone.
-  mesh_.set_standing([this] { return standing(); });
+  mesh().set_standing([this] { return standing(); });
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     worker.waiter.progress = &progress_;
-    if (mesh_.size() > 1)
-      worker.context = make_worker_context(mesh_.transport(), mesh_.device(), mesh_.loop(),
-                                           mesh_.board(), worker.waiter);
+    if (mesh().size() > 1)
+      worker.context = make_worker_context(mesh().transport(), mesh().device(), mesh().loop(),
+                                           mesh().board(), worker.waiter);
     worker.thread = platform::Thread("gloo.worker", [this, i] { work(static_cast<int>(i)); });
   }
   watchdog_ = platform::Thread("gloo.watchdog", [this] { watch(); });
@@ -144,7 +141,7 @@ void GlooProcessGroup::Impl::end_threads() {
   for (Worker& worker : workers_)
     if (worker.thread.joinable()) worker.thread.join();
   if (watchdog_.joinable()) watchdog_.join();
-  mesh_.release();
+  mesh().release();
 }
 
 GlooProcessGroup::Impl::~Impl() {
@@ -154,20 +151,20 @@ GlooProcessGroup::Impl::~Impl() {
     is_busy = head_ != tail_;
   }
   if (is_busy)
-    mesh_.abort(Status(Code::kAborted, "the group was destroyed with operations in flight"));
+    mesh().abort(Status(Code::kAborted, "the group was destroyed with operations in flight"));
   end_threads();
 }
 
 Status GlooProcessGroup::Impl::check(const Collective& collective) const {
   const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
-  const std::uint64_t ranks = static_cast<std::uint64_t>(mesh_.size());
+  const std::uint64_t ranks = static_cast<std::uint64_t>(mesh().size());
   const std::uint64_t bytes = size_of(collective.dtype);
   const bool is_gather = collective.op == Op::kAllGather;
   if (collective.op == Op::kAllReduceSum && sum_function(collective.dtype) == nullptr)
     return invalid("an all_reduce cannot sum elements of this dtype");
   if (collective.factor != 1.0 && !can_scale(collective))
     return invalid("a collective is to be scaled that this group cannot scale");
-  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= mesh_.size()))
+  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= mesh().size()))
     return invalid("the root of a broadcast is not a rank of the group");
   if (collective.count > std::numeric_limits<std::int64_t>::max() / bytes / ranks)
     return invalid("a collective's count is beyond what memory can hold");
@@ -188,10 +185,10 @@ bool GlooProcessGroup::Impl::asks_others(const Collective& collective) const {
 
 Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
   LOCKSTEP_RETURN_IF_ERROR(check(collective));
-  Status health = mesh_.health();
+  Status health = mesh().health();
   platform::MutexLock lock(mutex_);
   if (!health.ok()) {
-    note_collective(health.failure(), collective, next_sequence_);
+    note_collective(health.failure(), collective, static_cast<std::int64_t>(tail_));
     return health;
   }
   Operation* const place = operations_.push(head_, tail_);
@@ -199,8 +196,8 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
   Operation& operation = *place;
   operation.collective = collective;
   operation.work = &work;
-  operation.sequence = next_sequence_++;
-  operation.tags = mesh_.begin_operation(options_.agree, asks_others(collective));
+  operation.sequence = static_cast<std::int64_t>(tail_);
+  operation.tags = mesh().begin_operation(options_.agree, asks_others(collective));
   operation.worker = kNone;
   operation.has_ended = false;
   work.begin(operation.sequence);
@@ -238,7 +235,7 @@ void GlooProcessGroup::Impl::work(int index) {
     progress_.note();
     while (head_ < next_ && at(head_).has_ended) ++head_;
     if (next_ < tail_ || is_stopping_) ready_.notify_all();
-    mesh_.end_operation();
+    mesh().end_operation();
     lock.unlock();
     done->complete(std::move(status));
     lock.lock();
@@ -246,10 +243,10 @@ void GlooProcessGroup::Impl::work(int index) {
 }
 
 Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worker) {
-  if (!mesh_.health().ok()) return ended_by_mesh(operation);
+  if (!mesh().health().ok()) return ended_by_mesh(operation);
   const Collective& collective = operation.collective;
   try {
-    if (mesh_.size() == 1) {
+    if (mesh().size() == 1) {
       run_alone(collective);
       return Status();
     }
@@ -265,7 +262,7 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
   } catch (const std::exception& error) {
     // By now all of Gloo's buffers over the caller's memory are gone.
     const int waited_for = worker.waiter.peer.load(std::memory_order_relaxed);
-    mesh_.fail(about(operation, mesh_.explain(error, waited_for)));
+    mesh().fail(about(operation, mesh().explain(error, waited_for)));
     return ended_by_mesh(operation);
   }
 }
@@ -275,7 +272,7 @@ Status GlooProcessGroup::Impl::run_checked(const Operation& operation, Worker& w
   Flaw flaw;
   const CollectiveId id{options_.epoch, operation.sequence};
   if (run_verified(operation.collective, id, frames, worker.frames, flaw)) return Status();
-  mesh_.fail(about(operation, corrupted(flaw, mesh_.rank())));
+  mesh().fail(about(operation, corrupted(flaw, mesh().rank())));
   return ended_by_mesh(operation);
 }
 
@@ -285,21 +282,21 @@ Status GlooProcessGroup::Impl::agree(const Operation& operation, Worker& worker)
   const Header mine = header_of(operation);
   const Mesh::Tags& tags = operation.tags;
   const bool asks_all = asks_others(operation.collective);
-  mesh_.with_neighbours().send(tags.neighbours, mine, worker.waiter);
-  if (asks_all) mesh_.with_others().send(tags.others, mine, worker.waiter);
+  mesh().with_neighbours().send(tags.neighbours, mine, worker.waiter);
+  if (asks_all) mesh().with_others().send(tags.others, mine, worker.waiter);
   Header theirs;
-  int different = mesh_.with_neighbours().compare(tags.neighbours, worker.waiter, theirs);
+  int different = mesh().with_neighbours().compare(tags.neighbours, worker.waiter, theirs);
   if (different == kNone && asks_all)
-    different = mesh_.with_others().compare(tags.others, worker.waiter, theirs);
+    different = mesh().with_others().compare(tags.others, worker.waiter, theirs);
   if (different == kNone) return Status();
   Failure failure;
   failure.code = Code::kMismatch;
   failure.suspect = different;
   failure.definite = true;
-  failure.detail = "rank " + std::to_string(mesh_.rank()) + " entered " + describe(mine) +
+  failure.detail = "rank " + std::to_string(mesh().rank()) + " entered " + describe(mine) +
                    "; rank " + std::to_string(different) + " entered " + describe(theirs);
-  mesh_.fail(about(operation, std::move(failure)));
-  return mesh_.health();
+  mesh().fail(about(operation, std::move(failure)));
+  return mesh().health();
 }
 
 Header GlooProcessGroup::Impl::header_of(const Operation& operation) const {
@@ -323,7 +320,7 @@ void GlooProcessGroup::Impl::watch() {
     armed_.wait(mutex_, platform::Deadline::never(),
                 [this]() LOCKSTEP_REQUIRES(mutex_) { return is_stopping_ || head_ != tail_; });
     is_watchdog_idle_ = false;
-    bytes_moved_ = mesh_.bytes_moved();
+    bytes_moved_ = mesh().bytes_moved();
     while (!is_stopping_ && head_ != tail_) {
       const platform::Duration left = options_.timeout - (platform::now() - progress_.latest());
       const bool has_limit = options_.timeout != platform::Duration::max();
@@ -334,7 +331,7 @@ void GlooProcessGroup::Impl::watch() {
       if (is_stopping_ || head_ == tail_ || !is_overdue()) continue;
       const Operation operation = at(head_);
       lock.unlock();
-      mesh_.fail(overdue(operation));
+      mesh().fail(overdue(operation));
       lock.lock();
       armed_.wait(mutex_, platform::Deadline::never(),
                   [this]() LOCKSTEP_REQUIRES(mutex_) { return is_stopping_; });
@@ -343,7 +340,7 @@ void GlooProcessGroup::Impl::watch() {
 }
 
 bool GlooProcessGroup::Impl::is_overdue() {
-  const std::uint64_t bytes = mesh_.bytes_moved();
+  const std::uint64_t bytes = mesh().bytes_moved();
   if (std::exchange(bytes_moved_, bytes) != bytes) progress_.note();
   return platform::now() - progress_.latest() >= options_.timeout;
 }
@@ -369,13 +366,13 @@ std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& sus
                                             bool has_begun) {
   const platform::Duration limit =
       std::clamp<platform::Duration>(options_.timeout / 4, kShortestRollCall, kLongestRollCall);
-  const ChainEnd end = mesh_.call_roll(platform::Deadline::in(limit));
-  const bool is_direct = end.rank == kNone || end.rank == mesh_.rank();
+  const ChainEnd end = mesh().call_roll(platform::Deadline::in(limit));
+  const bool is_direct = end.rank == kNone || end.rank == mesh().rank();
   if (is_direct)
     return (has_begun ? "; waiting for data from or to rank "
                       : "; this collective was not entered by rank ") +
            std::to_string(suspect);
-  suspect = end.is_alone ? mesh_.rank() : end.rank;
+  suspect = end.is_alone ? mesh().rank() : end.rank;
   const std::string rank = "rank " + std::to_string(suspect);
   if (end.is_alone) return "; no other rank answers " + rank;
   if (!end.has_answered) return "; " + rank + " does not answer";
@@ -399,9 +396,9 @@ Standing GlooProcessGroup::Impl::standing() {
 // Adds what is known about the operation, unless the failure came from a peer and has these fields
 // already.
 Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failure) const {
-  if (failure.rank != kNone && failure.rank != mesh_.rank()) return failure;
-  failure.rank = mesh_.rank();
-  failure.reported_by = mesh_.rank();
+  if (failure.rank != kNone && failure.rank != mesh().rank()) return failure;
+  failure.rank = mesh().rank();
+  failure.reported_by = mesh().rank();
   note_collective(failure, operation.collective, operation.sequence);
   return failure;
 }
@@ -409,10 +406,10 @@ Failure GlooProcessGroup::Impl::about(const Operation& operation, Failure failur
 // Returns the mesh's first cause. If that did not arise in an operation (a peer was lost, a user
 // aborted), this operation is the first one that it concerns.
 Status GlooProcessGroup::Impl::ended_by_mesh(const Operation& operation) const {
-  Status status = mesh_.health();
+  Status status = mesh().health();
   LOCKSTEP_CHECK(!status.ok());
   note_collective(status.failure(), operation.collective, operation.sequence);
-  if (status.failure().reported_by == kNone) status.failure().reported_by = mesh_.rank();
+  if (status.failure().reported_by == kNone) status.failure().reported_by = mesh().rank();
   return status;
 }
 
