@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "faults/sim/device/sim_device.h"
 #include "reducer/comm/forwarding_group.h"
@@ -25,29 +26,43 @@ inline namespace LOCKSTEP_NS {
 class StagedUses {
  public:
   explicit StagedUses(simulated::SimDevice& gpu) : gpu_(gpu) {}
-  void add(const Collective& collective) {
-    most_ = std::max(most_, ++now_);
+  // Returns the number of a group, which has memory of its own.
+  std::size_t add_group() {
+    counts_.emplace_back();
+    return counts_.size() - 1;
+  }
+  void add(std::size_t group, const Collective& collective) {
+    Count& count = counts_[group];
+    count.most = std::max(count.most, ++count.now);
     const std::uint64_t allocation = gpu_.pinned_allocation(collective.data);
     if (allocation == 0) return;
     allocations_.insert(allocation);
     sizes_.insert(grown_size(collective.count * size_of(collective.dtype)));
   }
-  void begin_step() { now_ = 0; }
+  void begin_step() {
+    for (Count& count : counts_) count.now = 0;
+  }
 
   // Each collective in flight has memory for what it sends, which later ones use again, and only a
   // larger one takes other memory in its place (F8). A step waits for all that it starts. Returns a
   // sentence about memory beyond that, or an empty text.
   std::string flaw() const {
-    if (allocations_.size() <= most_ * sizes_.size()) return {};
-    return "pinned memory was taken " + std::to_string(allocations_.size()) +
-           " times, and no step had more than " + std::to_string(most_) + " collectives, of " +
-           std::to_string(sizes_.size()) + " sizes";
+    std::size_t most = 0;
+    for (const Count& count : counts_) most += count.most;
+    if (allocations_.size() <= most * sizes_.size()) return {};
+    return "pinned memory was taken " + std::to_string(allocations_.size()) + " times, and " +
+           std::to_string(counts_.size()) + " groups had no more than " + std::to_string(most) +
+           " collectives in a step, of " + std::to_string(sizes_.size()) + " sizes";
   }
 
  private:
+  struct Count {
+    std::size_t now = 0;   // collectives of this step
+    std::size_t most = 0;  // of one step
+  };
+
   simulated::SimDevice& gpu_;
-  std::size_t now_ = 0;   // collectives of this step
-  std::size_t most_ = 0;  // of one step
+  std::vector<Count> counts_;  // by group
   std::set<std::uint64_t> allocations_;
   std::set<std::size_t> sizes_;
 };
@@ -56,11 +71,11 @@ class HostSideCheck final : public ForwardingGroup {
  public:
   // The first sentence about what is wrong goes to `wrong`, which outlives the group.
   HostSideCheck(std::shared_ptr<ProcessGroup> inner, StagedUses& uses, std::string& wrong)
-      : ForwardingGroup(std::move(inner)), uses_(uses), wrong_(wrong) {}
+      : ForwardingGroup(std::move(inner)), uses_(uses), group_(uses.add_group()), wrong_(wrong) {}
   Status start(const Collective& collective, Work& work) override {
     const bool is_reached = collective.device == nullptr || can_reach(*collective.device);
     if (!is_reached) note("a group is given memory of a device that it cannot reach");
-    uses_.add(collective);
+    uses_.add(group_, collective);
     last_ = &work;
     return ForwardingGroup::start(collective, work);
   }
@@ -77,6 +92,7 @@ class HostSideCheck final : public ForwardingGroup {
   }
 
   StagedUses& uses_;
+  const std::size_t group_;
   std::string& wrong_;
   Work* last_ = nullptr;  // collectives end in the order in which they were started
 };
