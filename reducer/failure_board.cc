@@ -73,6 +73,7 @@ Silence silence_of(const Reports& reports, const std::vector<bool>& unreadable, 
     most = votes[r];
   }
   silence.is_suspected = most > 0;
+  LOCKSTEP_CHECK_EQ(silence.suspect == kNone, silence.ranks == 0);
   LOCKSTEP_CHECK(silence.suspect == kNone || !reports[static_cast<std::size_t>(silence.suspect)]);
   if (is_peer_lost && silence.ranks > 1 && most == 0) silence.suspect = kNone;
   return silence;

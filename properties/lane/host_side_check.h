@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "faults/sim/device/sim_device.h"
+#include "reducer/base/check.h"
 #include "reducer/comm/forwarding_group.h"
 #include "reducer/device/grow.h"
 
@@ -32,6 +33,7 @@ class StagedUses {
     return counts_.size() - 1;
   }
   void add(std::size_t group, const Collective& collective) {
+    LOCKSTEP_CHECK_LT(group, counts_.size());
     Count& count = counts_[group];
     count.most = std::max(count.most, ++count.now);
     const std::uint64_t allocation = gpu_.pinned_allocation(collective.data);

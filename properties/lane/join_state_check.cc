@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "properties/generate/random.h"
+#include "properties/lane/first_flaw.h"
 #include "reducer/uneven_inputs.h"
 
 namespace lockstep {
@@ -192,10 +193,7 @@ class JoinStates {
 }  // namespace
 
 std::string wrongly_decided(std::uint32_t key) {
-  for (std::uint32_t number = 0; number < kJoins; ++number)
-    if (const std::string flaw = JoinStates(key, number).judge(); !flaw.empty())
-      return "of ranks with uneven inputs: " + flaw;
-  return {};
+  return first_flaw<JoinStates>(key, kJoins, "of ranks with uneven inputs: ");
 }
 
 }  // namespace LOCKSTEP_NS

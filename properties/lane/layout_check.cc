@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "properties/generate/random.h"
+#include "properties/lane/first_flaw.h"
 #include "reducer/bucket/layout.h"
 
 namespace lockstep {
@@ -223,10 +224,7 @@ class LayoutCase {
 }  // namespace
 
 std::string wrongly_laid_out(std::uint32_t key) {
-  for (std::uint32_t number = 0; number < kLayoutsOfKey; ++number)
-    if (const std::string flaw = LayoutCase(key, number).judge(); !flaw.empty())
-      return "of layouts: " + flaw;
-  return {};
+  return first_flaw<LayoutCase>(key, kLayoutsOfKey, "of layouts: ");
 }
 
 }  // namespace LOCKSTEP_NS

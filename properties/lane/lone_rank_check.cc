@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "properties/generate/random.h"
+#include "properties/lane/first_flaw.h"
 #include "properties/lane/lone_rank_peer.h"
 #include "reducer/base/check.h"
 #include "reducer/comm/store.h"
@@ -681,10 +682,7 @@ class LoneRank {
 }  // namespace
 
 std::string wrongly_trained(std::uint32_t key) {
-  for (std::uint32_t number = 0; number < kModels; ++number)
-    if (const std::string flaw = LoneRank(key, number).judge(); !flaw.empty())
-      return "of a rank that trains alone: " + flaw;
-  return {};
+  return first_flaw<LoneRank>(key, kModels, "of a rank that trains alone: ");
 }
 
 }  // namespace LOCKSTEP_NS

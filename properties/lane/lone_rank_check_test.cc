@@ -1,6 +1,6 @@
 // Claim: what LoneRankCheck, JoinStateCheck, AgreementCheck and LayoutCheck ask of a reducer holds,
-// whatever chance draws, also on real threads. (The planted bugs U160 and on show that they see
-// where it does not.)
+// whatever chance draws, also on real threads. Planted bugs show that they see where it does not:
+// U160 to U165, U166, U168 and U169.
 #include "properties/lane/lone_rank_check.h"
 
 #include <gtest/gtest.h>

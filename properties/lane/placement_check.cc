@@ -11,6 +11,7 @@
 
 #include "faults/sim/device/sim_device.h"
 #include "properties/generate/random.h"
+#include "properties/lane/first_flaw.h"
 #include "reducer/base/check.h"
 #include "reducer/comm/store.h"
 #include "reducer/data_parallel.h"
@@ -252,10 +253,7 @@ class Placement {
 }  // namespace
 
 std::string wrongly_placed(std::uint32_t key) {
-  for (std::uint32_t number = 0; number < kPlacements; ++number)
-    if (const std::string flaw = Placement(key, number).judge(); !flaw.empty())
-      return "of a model on devices of two kinds: " + flaw;
-  return {};
+  return first_flaw<Placement>(key, kPlacements, "of a model on devices of two kinds: ");
 }
 
 }  // namespace LOCKSTEP_NS

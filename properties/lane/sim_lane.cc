@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -219,53 +220,22 @@ class SimEnvironment final : public RankEnvironment {
                       case_.program.key, world_.notices_lost_peers});
   }
 
-  // The first rank of some programs asks, when all ranks have trained, what needs no other rank and
-  // takes time: what a caller learns behind a group (F1), a group through host memory (F2, F8), and
-  // who is in a roster (F9).
-  void ask_at_the_end() {
-    if (rank_ != 0 || exited() || !wrong_answer_.empty()) return;
-    const std::uint32_t key = case_.program.key;
-    switch (key >> 26 & 31) {
-      case 5:
-        wrong_answer_ = wrongly_waited(key);
-        if (wrong_answer_.empty()) wrong_answer_ = wrongly_named(key);
-        break;
-      case 6:
-        wrong_answer_ = wrongly_staged(key);
-        break;
-      case 7:
-        wrong_answer_ = wrongly_agreed(key);
-        break;
-      default:
-        break;
-    }
+  // The first rank of some programs is asked, when it has trained, what needs no other rank: what
+  // it does alone after a mishap (P12), what ranks with uneven inputs decide (S2), on which devices
+  // a model may lie (B5), what ranks tell each other of themselves (B4), and which layouts may be
+  // (B5).
+  void ask_alone() {
+    static constexpr std::array kQuestions{wrongly_trained, wrongly_decided, wrongly_placed,
+                                           wrongly_told_apart, wrongly_laid_out};
+    ask_one_of(kQuestions, case_.program.key >> 26 & 15);
   }
 
-  // The first rank of some programs trains alone, and those of others are asked what ranks with
-  // uneven inputs decide (S2), on which devices a model may lie (B5), what ranks tell each other of
-  // themselves (B4), and which layouts may be (B5). The case is over then.
-  void train_alone() {
-    if (rank_ != 0 || exited() || !wrong_answer().empty()) return;
-    const std::uint32_t key = case_.program.key;
-    switch (key >> 26 & 15) {
-      case 5:
-        wrong_answer_ = wrongly_trained(key);
-        break;
-      case 6:
-        wrong_answer_ = wrongly_decided(key);
-        break;
-      case 7:
-        wrong_answer_ = wrongly_placed(key);
-        break;
-      case 8:
-        wrong_answer_ = wrongly_told_apart(key);
-        break;
-      case 9:
-        wrong_answer_ = wrongly_laid_out(key);
-        break;
-      default:
-        break;
-    }
+  // The same when its GPU is closed, of what takes time: what a caller learns behind a group (F1),
+  // a group through host memory (F2, F8), who is in a roster (F9), and what failures name (F2).
+  void ask_at_the_end() {
+    static constexpr std::array kQuestions{wrongly_waited, wrongly_staged, wrongly_agreed,
+                                           wrongly_named};
+    ask_one_of(kQuestions, case_.program.key >> 26 & 31);
   }
 
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
@@ -427,6 +397,15 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
+  // Asks the question that `draw` names, if it names one: the first five names are none.
+  template <class Questions>
+  void ask_one_of(const Questions& questions, std::uint32_t draw) {
+    constexpr std::uint32_t kNone = 5;
+    if (rank_ != 0 || exited() || !wrong_answer().empty()) return;
+    if (draw >= kNone && draw - kNone < questions.size())
+      wrong_answer_ = questions[draw - kNone](case_.program.key);
+  }
+
   // A group that goes through host memory waits for its GPU in threads of its own
   // (staged_group.cc).
   bool fails_call() {
@@ -564,7 +543,7 @@ class SimLane final : public properties::Lane {
         environment.ask_a_group();
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
-        environment.train_alone();
+        environment.ask_alone();
         environment.close_gpu(observation);
         environment.ask_at_the_end();
         std::string& wrong = observation.ranks[rank].wrong_answer;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "properties/generate/random.h"
+#include "properties/lane/first_flaw.h"
 #include "properties/lane/virtual_sleep.h"
 #include "reducer/comm/process_group.h"
 
@@ -299,11 +300,7 @@ class NamedFailure {
 
 std::string wrongly_waited(std::uint32_t key) { return WaitCase(key).judge(); }
 
-std::string wrongly_named(std::uint32_t key) {
-  for (std::uint32_t number = 0; number < kFailures; ++number)
-    if (std::string flaw = NamedFailure(key, number).judge(); !flaw.empty()) return flaw;
-  return {};
-}
+std::string wrongly_named(std::uint32_t key) { return first_flaw<NamedFailure>(key, kFailures); }
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

@@ -39,9 +39,11 @@ StagedGroup::~StagedGroup() {
   // What took too long may have ended by now. Otherwise the device goes on to use this memory.
   const bool is_idle =
       stuck_.empty() || stream_.synchronize(stream_.record(), platform::Deadline::in({})).ok();
-  if (is_idle) stream_.give_back();
+  if (is_idle) {
+    stream_.give_back();
+    return;
+  }
   for (const std::unique_ptr<Entry>& entry : stuck_) {
-    if (is_idle) break;
     entry->memory.data.abandon();
     entry->memory.gathered.abandon();
   }

@@ -142,6 +142,7 @@ Action PassCore::on_backward_end() {
 }
 
 Action PassCore::on_no_backward() {
+  LOCKSTEP_CHECK_EQ(unready_, parameters_.size());
   in_backward_ = false;
   sweep_.parameters.resize(parameters_.size());
   std::iota(sweep_.parameters.begin(), sweep_.parameters.end(), 0u);
