@@ -17,7 +17,6 @@
 
 #include <ctime>
 #include <memory>
-#include <ranges>
 #include <string>
 #include <vector>
 
@@ -106,8 +105,8 @@ class HookNode final : public Node {
     const Tensor nothing;
     const auto all = std::span(model_.parameters);
     const double start = cpu_nanoseconds();
-    for (const auto& parameter : all.last(all.size() - 1) | std::views::reverse)
-      if (Status status = parameter->apply({&nothing, 1}, {}, here); !status.ok()) return status;
+    for (std::size_t i = all.size() - 1; i > 0; --i)
+      if (Status status = all[i]->apply({&nothing, 1}, {}, here); !status.ok()) return status;
     nanoseconds_ = (cpu_nanoseconds() - start);
     return all.front()->apply({&nothing, 1}, {}, here);
   }

@@ -136,8 +136,8 @@ TEST(ShardLog, CasesThatRanTwiceCountOnce) {
 }
 
 TEST(ShardLog, PositionsOfAllShardsAreAllCases) {
-  for (std::uint64_t shards : {1, 2, 3, 7})
-    for (std::uint64_t cases : {0, 1, 2, 20, 21}) {
+  for (std::uint64_t shards : {1u, 2u, 3u, 7u})
+    for (std::uint64_t cases : {0u, 1u, 2u, 20u, 21u}) {
       std::uint64_t sum = 0;
       for (std::uint64_t s = 0; s < shards; ++s) sum += positions_of({s, shards}, cases);
       EXPECT_EQ(sum, cases) << shards;

@@ -146,7 +146,8 @@ std::string pairs_text(const CampaignSummary& summary) {
                                 pairs.size() - unseen.size(), pairs.size());
   if (unseen.empty()) return out + "\n";
   const std::size_t shown = std::min(unseen.size(), kMaxUnseen);
-  out += fmt::format("; not seen: {}", fmt::join(unseen.begin(), unseen.begin() + shown, "; "));
+  const auto end = unseen.begin() + static_cast<std::ptrdiff_t>(shown);
+  out += fmt::format("; not seen: {}", fmt::join(unseen.begin(), end, "; "));
   if (shown < unseen.size()) out += fmt::format("; and {} more", unseen.size() - shown);
   return out + "\n";
 }

@@ -621,13 +621,13 @@ void FeatureCollector::errors() {
   bool any = false;
   for (const auto& step : expected.steps) {
     any = any || step.any_error;
+    const auto number = static_cast<std::size_t>(&step - expected.steps.data());
     for (std::uint32_t r = 0; r < step.ranks.size(); ++r) {
       const auto& rank = step.ranks[r];
       add_if(rank.error == reference::Error::kIncomplete, "error: incomplete (P5)");
-      add_if(
-          rank.error == reference::Error::kIncomplete &&
-              outlives(pass_of(program_.steps[&step - expected.steps.data()], r), rank.error_call),
-          "error: incomplete (P5), though outputs are left");
+      add_if(rank.error == reference::Error::kIncomplete &&
+                 outlives(pass_of(program_.steps[number], r), rank.error_call),
+             "error: incomplete (P5), though outputs are left");
       add_if(rank.error == reference::Error::kReadyTwice, "error: ready twice (P6)");
       add_if(rank.error == reference::Error::kSecondBackward, "error: second backward (P7)");
       add_if(rank.error == reference::Error::kUsageChanged, "error: usage changed (P11)");

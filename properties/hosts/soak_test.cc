@@ -212,7 +212,8 @@ TEST_F(Soak, DISABLED_TrainsOnAfterEachFault) {
     const auto fault = static_cast<Fault>(random() % std::size(kNames));
     // Process 0 is never killed: what it holds must not grow with the generations.
     const int first = fault == Fault::kKill ? 1 : 0;
-    const int process = first + static_cast<int>(random() % (kProcesses - first));
+    const auto choices = static_cast<std::size_t>(kProcesses - first);
+    const int process = first + static_cast<int>(random() % choices);
     ASSERT_TRUE(survive(fault, process))
         << kNames[static_cast<int>(fault)] << ", process " << process
         << ": the others, or all of them, did not go on within 100 s";

@@ -130,7 +130,8 @@ class DescribedRank {
   }
   Ref<Parameter> parameter(const Described& described, const std::string& name) {
     const Ref<Parameter> made = make_ref<Parameter>(
-        name, device_of(described), described.dtype, described.shape, !described.is_frozen, 0,
+        name, device_of(described), described.dtype, described.shape, !described.is_frozen,
+        std::uint64_t{0},
         described.is_sparse ? Parameter::Gradients::kSparse : Parameter::Gradients::kDense);
     if (described.has_value) made->set_value(value(described));
     return made;

@@ -10,7 +10,8 @@
 #include "properties/lane/staged_check.h"
 #include "properties/lane/wait_check.h"
 
-namespace lockstep::sim {
+namespace lockstep {
+inline namespace sim {
 namespace {
 
 using simulation::End;
@@ -37,4 +38,5 @@ TEST(EndChecks, F9AProcessAloneWithAStoreGetsTheRightRoster) { expect_right(wron
 TEST(EndChecks, F3ARankTakesTheFramesThatAreRight) { expect_right(wrongly_received); }
 
 }  // namespace
-}  // namespace lockstep::sim
+}  // namespace sim
+}  // namespace lockstep

@@ -9,9 +9,11 @@
 
 #include "faults/sim/nccl/test_nccl_run.h"
 
-namespace lockstep::sim {
+namespace lockstep {
+inline namespace sim {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NcclConformance);
 }
+}  // namespace lockstep
 
 namespace lockstep::simulated {
 namespace {

@@ -113,7 +113,7 @@ std::string wrongly_compared(std::uint32_t key) {
   properties::Random chance(key, 1, "headers");
   Collective collective = drawn(chance);
   std::vector<CollectiveHeader> kinds;
-  for (const std::uint32_t count : {7, 8, 9}) {
+  for (const std::uint32_t count : {7u, 8u, 9u}) {
     collective.count = count;
     kinds.push_back(header_of(collective, 0));
   }

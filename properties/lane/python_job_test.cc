@@ -86,7 +86,7 @@ TEST(PythonJob, SaysAfterWhichStepsAllRanksRecover) {
   Case c = small_case();
   c.program.parameters[1].shared_with = 0;  // p1 is used by nobody: the first pass is incomplete
   normalize(c);
-  EXPECT_EQ(job_of(c, 0).at("plan").at("recovers_after"), json({0}));
+  EXPECT_EQ(job_of(c, 0).at("plan").at("recovers_after"), json::array({0}));
 }
 
 TEST(PythonJob, SaysWhetherAllCollectivesHaveEndedWhenTheProgramHas) {

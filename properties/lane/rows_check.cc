@@ -54,7 +54,7 @@ class RowsCase {
   std::string judge() {
     const Ref<Parameter> parameter =
         make_ref<Parameter>("p", device_, DType::kFloat32, Shape::row_major({rows_, width_}), true,
-                            0, Parameter::Gradients::kSparse);
+                            std::uint64_t{0}, Parameter::Gradients::kSparse);
     SparseSum sum(*parameter);
     LOCKSTEP_CHECK(sum.take(gradient(), 1.0).ok());
     const SilentGroup group(own_, static_cast<int>(sent_.size()));
@@ -128,7 +128,7 @@ class RowsCase {
       suspect_ = own_;
       return;
     }
-    suspect_ = static_cast<int>((own_ + 1 + below(size - 1)) % size);
+    suspect_ = static_cast<int>((own_ + 1 + std::int64_t{below(size - 1)}) % size);
     Sent& peer = sent_[static_cast<std::size_t>(suspect_)];
     const auto length = static_cast<std::int64_t>(peer.numbers.size());
     if (length == 0 || below(4) == 0) {

@@ -17,7 +17,7 @@ class TakenGradientsTest : public ::testing::Test {
     program_.parameters.resize(2);
     for (const char* name : {"p0", "p1"})
       parameters_.push_back(make_ref<Parameter>(name, device_, DType::kFloat32,
-                                                Shape::row_major({1}), true, 0,
+                                                Shape::row_major({1}), true, std::uint64_t{0},
                                                 Parameter::Gradients::kDense));
   }
   Tensor gradient() {

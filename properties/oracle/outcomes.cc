@@ -203,11 +203,11 @@ void Outcomes::require_state_after_backward(Among codes, Among calls, std::uint3
 // A rank that reports a peer's own error has observed something itself, and must report that, too
 // (F2).
 void Outcomes::require_own_view(Requirements& it) const {
-  constexpr Among kNobody = Among::of({kNone});
+  constexpr Among kNoRank = Among::of({kNone});
   it.allow(Must::kOwnView, {.codes = ~kOwnErrors});
   it.allow(Must::kOwnView, {.with = kIsOwn});
-  it.allow(Must::kOwnView, {.causes = kNobody});
-  it.allow(Must::kOwnView, {.reporters = kNobody});
+  it.allow(Must::kOwnView, {.causes = kNoRank});
+  it.allow(Must::kOwnView, {.reporters = kNoRank});
   it.allow(Must::kOwnView, {.codes = kUneven, .open = Unspecified::kAttached});
   // Over NCCL a rank may learn from its group alone, and not by an error of its own, that a peer's
   // collective was refused memory.

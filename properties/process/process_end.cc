@@ -26,10 +26,9 @@ bool has_ended(pid_t child) {
 }
 
 std::optional<int> end_within(pid_t child, std::chrono::milliseconds limit) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point deadline = Clock::now() + limit;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
   while (!has_ended(child)) {
-    if (Clock::now() >= deadline) {
+    if (std::chrono::steady_clock::now() >= deadline) {
       ::kill(child, SIGKILL);
       ::waitpid(child, nullptr, 0);
       return std::nullopt;

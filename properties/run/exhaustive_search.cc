@@ -32,7 +32,8 @@ class Fingerprint {
     add(step.launched);
     add(step.is_destroyed);
     for (const ObservedGradient& gradient : step.gradients)
-      add(gradient.defined << 2 | gradient.same_storage << 1 | (gradient.shares_with << 3));
+      add(std::uint32_t{gradient.defined} << 2 | std::uint32_t{gradient.same_storage} << 1 |
+          gradient.shares_with << 3);
     for (const std::uint64_t word : step.state) add(word);
     for (const ObservedCollective& each : step.collectives)
       add(static_cast<std::uint64_t>(each.sequence) << 8 | static_cast<std::uint64_t>(each.op));
@@ -43,7 +44,7 @@ class Fingerprint {
     add(static_cast<std::uint64_t>(rank.construction.code()));
     add(static_cast<std::uint64_t>(rank.recovery.code()));
     add(static_cast<std::uint64_t>(rank.joining.code()));
-    add(rank.finished << 1 | rank.exited);
+    add(std::uint64_t{rank.finished} << 1 | std::uint64_t{rank.exited});
     for (const ObservedStep& step : rank.steps) add(step);
     for (const ObservedStep& step : rank.ending) add(step);
     for (const std::uint64_t word : rank.bits) add(word);

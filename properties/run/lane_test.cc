@@ -110,6 +110,7 @@ TEST(SimLane, ThereAreManyPlantedBugs) { EXPECT_GE(seeded::bugs().size(), 35u); 
 TEST(SimLane, EveryKeptCaseOfAPlantedBugFailsWithItAlone) {
   const simulation::MayLeak deadlocks;
   for (const seeded::Bug& bug : seeded::bugs()) {
+    if (bug.oracle == "ThreadSanitizer") continue;  // ci/races_test finds these, over real Gloo.
     std::string name(bug.id);
     for (char& letter : name) letter = static_cast<char>(std::tolower(letter));
     const Result<Case> c = read_case(std::string(LOCKSTEP_CORPUS) + "/seeded/" + name + ".json");

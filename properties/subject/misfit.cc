@@ -61,7 +61,7 @@ struct Form {
 
 Ref<Parameter> make(const Form& form, Device& device) {
   return make_ref<Parameter>(
-      form.name, device, form.dtype, form.shape, form.requires_grad, 0,
+      form.name, device, form.dtype, form.shape, form.requires_grad, std::uint64_t{0},
       form.sparse ? Parameter::Gradients::kSparse : Parameter::Gradients::kDense);
 }
 

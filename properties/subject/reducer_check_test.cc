@@ -55,8 +55,8 @@ class MostMemory : public ::testing::Test {
     program_.parameters[1].sizes = {5};
     for (const ParameterInfo& info : infos())
       parameters_.push_back(make_ref<Parameter>(info.name, device_, info.dtype,
-                                                Shape::row_major({info.elements}), true, 0,
-                                                Parameter::Gradients::kDense));
+                                                Shape::row_major({info.elements}), true,
+                                                std::uint64_t{0}, Parameter::Gradients::kDense));
   }
 
   Tensor tensor(std::int64_t elements) {

@@ -45,7 +45,7 @@ int main() {
   for (ToyRank& rank : ranks) {
     rank.core.begin_pass();
     rank.core.on_backward_begin();
-    for (const std::size_t hook : {1, 2, 0})
+    for (const std::size_t hook : {1u, 2u, 0u})
       if (rank.core.on_gradient_arriving(hook)) rank.carry_out(rank.core.on_hook(hook));
     rank.carry_out(rank.core.on_backward_end());
   }

@@ -301,7 +301,7 @@ TEST_P(NcclReleaseF, F1WhatAnAbortHasStoppedIsOverEvenIfTheAbortHangs) {
 // After a timeout the ranks go on without rank 1: by ncclCommShrink where the release can revoke.
 TEST_P(NcclReleaseF, F4TheOthersGoOnInASmallerGroup) {
   in_groups(
-      [this](SimRank& on, NcclProcessGroup& group, const std::shared_ptr<Store>& store) {
+      [](SimRank& on, NcclProcessGroup& group, const std::shared_ptr<Store>& store) {
         if (on.rank() == 1) return on.meet();
         const Tensor data = ones(on);
         EXPECT_EQ(sim::run(group, sum_of(on, data)).code(), Code::kTimeout);
