@@ -5,8 +5,10 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-CollectiveLauncher::CollectiveLauncher(Membership membership, const ReducerOptions& options)
-    : is_after_backward_(options.schedule == Schedule::kAfterBackward),
+CollectiveLauncher::CollectiveLauncher(Membership membership, const ReducerOptions& options,
+                                       const Positioned& training)
+    : training_(training),
+      is_after_backward_(options.schedule == Schedule::kAfterBackward),
       verifies_payload_(options.verify_payload),
       trace_(options.trace_capacity) {
   move_to(std::move(membership));
@@ -26,8 +28,10 @@ void CollectiveLauncher::forget_passes() {
 }
 
 Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry::What what,
-                                  std::uint64_t layout_hash, std::int64_t& sequence) {
+                                  std::int64_t& sequence) {
   LOCKSTEP_CHECK_GE(reducer_id_, 0);  // The ranks have agreed.
+  const TrainingPosition position = training_.position();
+  if (collective.pass == kNone) collective.pass = position.pass;
   LOCKSTEP_CHECK_GE(collective.pass, 0);
   LOCKSTEP_CHECK_GE(launched_, 0);
   collective.reducer_id = reducer_id_;
@@ -41,6 +45,7 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
     const bool is_named = !status.failure().collective.empty();
     if (!is_named) status.failure().collective = name_of(collective.op);
     if (is_named && status.code() != Code::kOutOfMemory) has_ended_ = true;
+    annotate(position, status.failure(), collective.bucket);
     return status;
   }
   TraceEntry entry;
@@ -49,7 +54,7 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
   entry.op = collective.op;
   entry.dtype = collective.dtype;
   entry.bucket = collective.bucket;
-  entry.layout_hash = layout_hash;
+  entry.layout_hash = position.layout.hash;
   entry.count = static_cast<std::int64_t>(collective.count);
   entry.launched = platform::now();
   sequence = trace_.append(entry);
@@ -58,9 +63,10 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
   return {};
 }
 
-Status CollectiveLauncher::await(Work& work, std::int64_t sequence) {
+Status CollectiveLauncher::await(Work& work, std::int64_t sequence, int bucket) {
   Status status = wait_for(work);
   close_trace(sequence, status);
+  if (!status.ok()) annotate(training_.position(), status.failure(), bucket);
   return status;
 }
 

@@ -8,8 +8,7 @@
 // trains, while no hook runs.
 // Ownership: the groups and the store are shared with the caller of Reducer. The data of a
 // collective belongs to whoever launches it, until the collective is complete.
-// Failure: errors of the group are returned as they are. They do not say yet where this rank is in
-// its training; training_position.h adds that.
+// Failure: errors of the group also say where this rank is in its training (training_position.h).
 #pragma once
 
 #include <cstdint>
@@ -20,13 +19,25 @@
 #include "reducer/early_report.h"
 #include "reducer/options.h"
 #include "reducer/trace.h"
+#include "reducer/training_position.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
+// Whoever knows where this rank is in its training.
+class Positioned {
+ public:
+  virtual TrainingPosition position() const = 0;
+
+ protected:
+  ~Positioned() = default;
+};
+
 class CollectiveLauncher {
  public:
-  CollectiveLauncher(Membership membership, const ReducerOptions& options);
+  // `training` must outlive it.
+  CollectiveLauncher(Membership membership, const ReducerOptions& options,
+                     const Positioned& training);
 
   // A reset: the new members have no trace yet.
   void move_to(Membership membership);
@@ -47,19 +58,24 @@ class CollectiveLauncher {
     return &group == membership_.group.get() || &group == &backward_group();
   }
 
-  // Starts a collective of pass `pass`, with a layout of this hash. Sets `sequence`, for await().
-  Status launch(Collective& collective, Work& work, TraceEntry::What what,
-                std::uint64_t layout_hash, std::int64_t& sequence);
-  // Waits for it without a limit of its own: the process group ends every collective.
-  Status await(Work& work, std::int64_t sequence);
-  // The same in two steps, for those who take a lock only for the second one.
+  // Starts a collective of the pass that it names, or else of the running one. Sets `sequence`, for
+  // await().
+  Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
+  // Waits for a collective of `bucket`, which may be kNone.
+  Status await(Work& work, std::int64_t sequence, int bucket);
+  // await() without the position of the failure, in two steps: the second one needs the lock under
+  // which others launch.
   Status wait_for(Work& work) const;
   void close_trace(std::int64_t sequence, const Status& status);
 
-  Status launch_control(Collective& collective, TraceEntry::What what, std::uint64_t layout_hash) {
-    return launch(collective, control_, what, layout_hash, control_sequence_);
+  Status launch_control(Collective& collective, TraceEntry::What what) {
+    return launch(collective, control_, what, control_sequence_);
   }
-  Status await_control() { return await(control_, control_sequence_); }
+  Status await_control() { return await(control_, control_sequence_, kNone); }
+  Status run_control(Collective& collective, TraceEntry::What what) {
+    LOCKSTEP_RETURN_IF_ERROR(launch_control(collective, what));
+    return await_control();
+  }
   Work& control() { return control_; }
 
   // Returns the first failure of a collective, if the peers know of it already. Otherwise none is
@@ -85,6 +101,7 @@ class CollectiveLauncher {
   std::int64_t launched() const { return launched_; }
 
  private:
+  const Positioned& training_;
   Membership membership_;
   EarlyReport report_;  // of this membership
   const bool is_after_backward_;

@@ -31,7 +31,7 @@ Status Reducer::incomplete() {
   if (options_.static_graph)
     failure.detail =
         "backward ended and these parameters had fewer hooks than in the first pass: with "
-        "static_graph on every pass has to be the same";
+        "static_graph on, every pass has to be the same";
   else
     failure.detail =
         "backward ended and these parameters had received no gradient. Use every parameter in the "
@@ -172,9 +172,8 @@ FlightRecord Reducer::flight_record() const try {
   FlightRecord record = record_flight(position(), progress, collectives_.trace());
   if (progress.doing != FlightRecord::Doing::kIdle && progress.next_bucket < buckets_.size()) {
     record.next_bucket = static_cast<int>(progress.next_bucket);
-    const bool armed =
-        // The parameters still have the state of the last pass.
-        progress.doing == FlightRecord::Doing::kArmed;
+    // The parameters of an armed pass still have the state of the last one.
+    const bool armed = progress.doing == FlightRecord::Doing::kArmed;
     const auto is_ready = [&](const ReplicaGradient& replica, std::size_t parameter) {
       platform::MutexLock lock(mutex_);
       return shared_.core.is_parameter_ready(parameter) ||

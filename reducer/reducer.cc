@@ -81,7 +81,7 @@ core::LaunchTime launch_time_of(const ReducerOptions& options) {
 Reducer::Reducer(ReducerOptions options, Membership membership)
     : shared_{core::PassCore(mode_of(options), launch_time_of(options)), nullptr},
       options_(std::move(options)),
-      collectives_(std::move(membership), options_),
+      collectives_(std::move(membership), options_, *this),
       hooks_(options_.hook, *this),
       buckets_(replicas_, options_),
       usage_(mode_of(options_), replicas_) {}

@@ -46,7 +46,10 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-class Reducer final : private GradientHook, private HookCollectives, private Broadcaster {
+class Reducer final : private GradientHook,
+                      private HookCollectives,
+                      private Broadcaster,
+                      private Positioned {
  public:
   // A collective operation: every rank of the group creates its reducer, with the same parameters
   // and options in the same order (B4). If one rank refuses, all ranks return an error with that
@@ -182,19 +185,14 @@ class Reducer final : private GradientHook, private HookCollectives, private Bro
   Status copy_bucket_to_grads(const Bucket& bucket);
   Status await_usage_map();
 
-  // Collectives: of buckets, control collectives (one at a time), and those of communication hooks.
-  void prepare_launch(Collective& collective);
-  Status launch(Collective& collective, Work& work, TraceEntry::What what, std::int64_t& sequence);
-  Status await(Work& work, std::int64_t trace_sequence, int bucket);
-  Status launch_control(Collective& collective, TraceEntry::What what);
-  Status await_control();
+  // Control collectives outside of passes, and the collectives of communication hooks.
   Status run_control(Collective& collective, TraceEntry::What what);
   Status start(Collective& collective, Work& work, std::int64_t& trace_sequence) override;
   Status await(Work& work, std::int64_t trace_sequence) override;
   Status start_hook(std::size_t b) LOCKSTEP_REQUIRES(mutex_);
 
   // Failures (failure.cc).
-  TrainingPosition position() const;
+  TrainingPosition position() const override;
   ProgressSnapshot progress() const LOCKSTEP_EXCLUDES(mutex_);
   Failure ready_twice(std::size_t index) LOCKSTEP_REQUIRES(mutex_);
   Failure requires_grad(const ReplicaGradient& replica, std::size_t bucket) const;

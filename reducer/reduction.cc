@@ -63,7 +63,7 @@ Failure Reducer::ready_twice(std::size_t index) {
       options_.static_graph
           ? "in pass " + pass + " a further hook of it fired, after the " +
                 std::to_string(shared_.core.hooks_expected(index)) +
-                " of the first pass: with static_graph on every pass has to be the same"
+                " of the first pass: with static_graph on, every pass has to be the same"
           : "its hook ran twice in pass " + pass +
                 ": it is reached again by a nested or a further backward of the same pass");
   failure.bucket = static_cast<int>(replicas_.parameter_of(index).bucket);
@@ -193,46 +193,21 @@ Status Reducer::launch_bucket(std::size_t b) {
     collective.ready = collective.device->record(collective.device->current_stream());
   }
   collective.bucket = static_cast<int>(b);
-  return launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence);
+  return collectives_.launch(collective, bucket.work, TraceEntry::What::kBucket,
+                             bucket.trace_sequence);
 }
 
 // Sums how many ranks used each parameter: a parameter that no rank used stays untouched (G5). The
 // usage map follows the last bucket on every rank (T2), also on a rank that used everything.
 Status Reducer::launch_usage_map() {
   Collective collective = usage_.map();
-  return launch_control(collective, TraceEntry::What::kUsageMap);
+  return collectives_.launch_control(collective, TraceEntry::What::kUsageMap);
 }
 
-Status Reducer::launch(Collective& collective, Work& work, TraceEntry::What what,
-                       std::int64_t& sequence) {
-  prepare_launch(collective);
-  Status status = collectives_.launch(collective, work, what, buckets_.layout().hash, sequence);
-  if (!status.ok()) annotate(position(), status.failure(), collective.bucket);
-  return status;
-}
-
-void Reducer::prepare_launch(Collective& collective) {
-  if (collective.pass == kNone) collective.pass = passes_.current()->number;
-  // An earlier failure that left the reducer clean is over.
-  if (!passes_.is_running()) failures_.forget_progress();
-}
-
-Status Reducer::launch_control(Collective& collective, TraceEntry::What what) {
-  prepare_launch(collective);
-  Status status = collectives_.launch_control(collective, what, buckets_.layout().hash);
-  if (!status.ok()) annotate(position(), status.failure(), kNone);
-  return status;
-}
-
-Status Reducer::await_control() {
-  Status status = collectives_.await_control();
-  if (!status.ok()) annotate(position(), status.failure(), kNone);
-  return status;
-}
-
+// Outside of passes. An earlier failure that left the reducer clean is over.
 Status Reducer::run_control(Collective& collective, TraceEntry::What what) {
-  LOCKSTEP_RETURN_IF_ERROR(launch_control(collective, what));
-  return await_control();
+  if (!passes_.is_running()) failures_.forget_progress();
+  return collectives_.run_control(collective, what);
 }
 
 // Called at the end of an outermost backward of the running pass.
@@ -298,7 +273,7 @@ Status Reducer::mark_remaining_ready(bool agrees, bool& all_ready) {
 Status Reducer::agree_on_use() {
   usage_.note_all_uses(join_.is_shadowing());
   LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
-  LOCKSTEP_RETURN_IF_ERROR(await_control());
+  LOCKSTEP_RETURN_IF_ERROR(collectives_.await_control());
   usage_.keep_map();
   return {};
 }
@@ -318,8 +293,8 @@ Status Reducer::usage_changed() const {
   failure.definite = true;
   failure.detail =
       "these parameters are used, and no rank used them in the first synced pass: with "
-      "static_graph "
-      "on every pass, what was accumulated under no_sync included, has to use the same ones";
+      "static_graph on, every pass has to use the same ones, what was accumulated under no_sync "
+      "included";
   return failure;
 }
 
@@ -355,7 +330,9 @@ Status Reducer::copy_bucket_to_grads(const Bucket& bucket) {
 }
 
 // Waits once for a sum that nobody has waited for yet.
-Status Reducer::await_usage_map() { return usage_.take_pending_map() ? await_control() : Status(); }
+Status Reducer::await_usage_map() {
+  return usage_.take_pending_map() ? collectives_.await_control() : Status();
+}
 
 Status Reducer::finish_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
@@ -363,7 +340,8 @@ Status Reducer::finish_bucket(std::size_t b) {
     Status status = hooks_.finish(*bucket.hooked, collectives_.backward_group().timeout());
     return status.ok() ? status : with_bucket(std::move(status), b);
   }
-  LOCKSTEP_RETURN_IF_ERROR(await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
+  LOCKSTEP_RETURN_IF_ERROR(
+      collectives_.await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
   return bucket.sparse ? finish_sparse(b) : Status();
 }
 
@@ -374,9 +352,10 @@ Status Reducer::finish_sparse(std::size_t b) {
   if (!rows) return with_bucket(std::move(rows.error()), b);
   for (Collective& collective : *rows) {
     collective.bucket = static_cast<int>(b);
+    LOCKSTEP_RETURN_IF_ERROR(collectives_.launch(collective, bucket.work, TraceEntry::What::kBucket,
+                                                 bucket.trace_sequence));
     LOCKSTEP_RETURN_IF_ERROR(
-        launch(collective, bucket.work, TraceEntry::What::kBucket, bucket.trace_sequence));
-    LOCKSTEP_RETURN_IF_ERROR(await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
+        collectives_.await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
   }
   return {};
 }
@@ -384,7 +363,7 @@ Status Reducer::finish_sparse(std::size_t b) {
 // This implements HookCollectives, under the same lock as the launches of buckets without a hook.
 Status Reducer::start(Collective& collective, Work& work, std::int64_t& trace_sequence) {
   platform::MutexLock lock(mutex_);
-  return launch(collective, work, TraceEntry::What::kBucket, trace_sequence);
+  return collectives_.launch(collective, work, TraceEntry::What::kBucket, trace_sequence);
 }
 
 Status Reducer::await(Work& work, std::int64_t trace_sequence) {
@@ -402,12 +381,6 @@ Status Reducer::start_hook(std::size_t b) {
   Status status = hooks_.start(bucket, join_.scale().divisor(), factor_of(buckets_.dtype(b)),
                                options_.reduction);
   return status.ok() ? status : with_bucket(std::move(status), b);
-}
-
-Status Reducer::await(Work& work, std::int64_t trace_sequence, int bucket) {
-  Status status = collectives_.await(work, trace_sequence);
-  if (!status.ok()) annotate(position(), status.failure(), bucket);
-  return status;
 }
 
 // Where memory is refused again, the failure stays as it is: what follows must still run.
