@@ -14,6 +14,7 @@
 
 #include "properties/generate/random.h"
 #include "properties/lane/first_flaw.h"
+#include "properties/lane/lone_rank_model.h"
 #include "properties/lane/lone_rank_peer.h"
 #include "reducer/base/check.h"
 #include "reducer/comm/store.h"
@@ -27,7 +28,6 @@ namespace {
 
 using namespace lone_rank;
 
-enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };
 enum class Call : std::uint8_t {
   kConstruct,
   kReset,
@@ -55,13 +55,19 @@ class LoneRank {
   }
 
  private:
-  struct Known {
-    Ref<Parameter> parameter;
-    bool is_sparse = false;
-    std::optional<Floats> gradient;  // of a sparse one, all rows
-    bool is_used = false;
-    bool is_in_use = false;  // in static mode
-    bool requires_grad = false;
+  // The groups of the reducer, and their store.
+  struct Groups {
+    std::shared_ptr<PeerGroup> first;
+    std::shared_ptr<PeerGroup> second;
+    std::shared_ptr<Store> store;
+  };
+
+  // What the user has done.
+  struct User {
+    bool has_swapped = false;  // two gradients, in the step before
+    bool is_joining = false;
+    bool is_window_open = false;
+    bool tells_failure = false;  // the flight record has a failure until a pass begins (T1)
   };
 
   std::uint32_t below(std::size_t limit) {
@@ -70,18 +76,18 @@ class LoneRank {
   bool draws(std::uint32_t percent) { return chance_.percent(percent); }
 
   void draw() {
-    mode_ = static_cast<Mode>(below(3));
-    is_view_ = draws(50);
-    is_after_backward_ = draws(25);
-    has_second_group_ = is_after_backward_ && draws(60);
-    rebuilds_ = draws(50);
-    is_hooked_ = draws(30);
-    limit_ = std::array<std::uint64_t, 3>{1, 40, 1u << 20}[below(3)];
+    setup_.mode = static_cast<Mode>(below(3));
+    setup_.is_view = draws(50);
+    setup_.is_after_backward = draws(25);
+    setup_.has_second_group = setup_.is_after_backward && draws(60);
+    setup_.rebuilds = draws(50);
+    setup_.is_hooked = draws(30);
+    setup_.limit = std::array<std::uint64_t, 3>{1, 40, 1u << 20}[below(3)];
     const std::uint32_t count = 1 + below(kMostParameters);
     for (std::uint32_t i = 0; i < count; ++i) add_parameter(i, draws(15));
-    if (known_.empty()) add_parameter(count, false);
+    if (model_.known.empty()) add_parameter(count, false);
     if (draws(40)) buffers_.push_back(make_ref<Buffer>("b", tensor({1, 2, 3})));
-    peer_.uses.assign(known_.size(), true);
+    peer_.uses.assign(model_.known.size(), true);
   }
 
   void draw_mishap() {
@@ -107,20 +113,22 @@ class LoneRank {
     }
     all_.push_back(parameter);
     if (is_frozen) return;
-    place_.push_back(all_.size() - 1);
-    known_.push_back({parameter, is_sparse, std::nullopt, false, false, false});
+    Known& known = model_.known.emplace_back();
+    known.parameter = parameter;
+    known.is_sparse = is_sparse;
+    known.listed = all_.size() - 1;
   }
 
   ReducerOptions options() {
     ReducerOptions options;
-    options.find_unused_parameters = mode_ == Mode::kDynamic;
-    options.static_graph = mode_ == Mode::kStatic;
-    options.gradient_as_bucket_view = is_view_;
-    options.rebuild_buckets = rebuilds_;
-    options.bucket_limits = {limit_};
-    options.coalesced_bytes = limit_;
-    if (is_after_backward_) options.schedule = Schedule::kAfterBackward;
-    if (is_hooked_)
+    options.find_unused_parameters = setup_.mode == Mode::kDynamic;
+    options.static_graph = setup_.mode == Mode::kStatic;
+    options.gradient_as_bucket_view = setup_.is_view;
+    options.rebuild_buckets = setup_.rebuilds;
+    options.bucket_limits = {setup_.limit};
+    options.coalesced_bytes = setup_.limit;
+    if (setup_.is_after_backward) options.schedule = Schedule::kAfterBackward;
+    if (setup_.is_hooked)
       options.hook = std::make_shared<ForgetfulHook>(host_, other_, mishap_, flaw_of_hook_);
     options.buffers = buffers_;
     options.failure_grace = std::chrono::milliseconds(1);
@@ -129,11 +137,12 @@ class LoneRank {
 
   Membership new_membership() {
     Membership membership;
-    group_ = std::make_shared<PeerGroup>(mishap_, peer_, false);
-    second_ = has_second_group_ ? std::make_shared<PeerGroup>(mishap_, peer_, true) : nullptr;
-    membership.group = group_;
-    membership.backward_group = second_;
-    membership.store = store_ = std::make_shared<HashStore>();
+    groups_.first = std::make_shared<PeerGroup>(mishap_, peer_, false);
+    groups_.second =
+        setup_.has_second_group ? std::make_shared<PeerGroup>(mishap_, peer_, true) : nullptr;
+    membership.group = groups_.first;
+    membership.backward_group = groups_.second;
+    membership.store = groups_.store = std::make_shared<HashStore>();
     return membership;
   }
 
@@ -149,7 +158,8 @@ class LoneRank {
     return status;
   }
   std::uint32_t started() const {
-    return (group_ ? group_->started() : 0) + (second_ ? second_->started() : 0);
+    return (groups_.first ? groups_.first->started() : 0) +
+           (groups_.second ? groups_.second->started() : 0);
   }
 
   std::string construct() {
@@ -167,12 +177,10 @@ class LoneRank {
 
   // What the rank knows of earlier passes belongs to another group.
   void begin_group() {
-    if (mishap_.kind == Mishap::Kind::kStrangers && has_second_group_)
+    if (mishap_.kind == Mishap::Kind::kStrangers && setup_.has_second_group)
       mishap_.has_happened = std::exchange(mishap_.left, 0) > 0;
-    has_completed_ = is_window_open_ = false;
-    order_.reset();
-    passes_ = 0;
-    for (Known& each : known_) each.is_in_use = false;
+    user_.is_window_open = false;
+    model_.begin_group();
   }
 
   // Judges the result of a call. Where it failed as it had to, the user goes on.
@@ -253,7 +261,7 @@ class LoneRank {
     bool expected = true;
     // The peer waits for the announcement of a rank that joins.
     if (call == Call::kBackward)
-      expected = has_started || has_ended_group(has_happened) || is_joining_;
+      expected = has_started || has_ended_group(has_happened) || user_.is_joining;
     if (call == Call::kModule) expected = has_happened;
     if (call == Call::kLocalBackward) expected = false;
     if (is_poisoned != expected)
@@ -266,22 +274,21 @@ class LoneRank {
       return fmt::format("a forward fails, and the flight record says {}", name_of(record.doing));
     if (call == Call::kBackward && record.doing == Doing::kIdle)
       return "a backward fails, and the flight record says idle";
-    if ((call == Call::kForward || call == Call::kBackward) && record.pass != passes_)
-      return fmt::format("the flight record says pass {}, and not {}", record.pass, passes_);
+    if ((call == Call::kForward || call == Call::kBackward) && record.pass != model_.passes)
+      return fmt::format("the flight record says pass {}, and not {}", record.pass, model_.passes);
     return {};
   }
 
   // The user zeroes the gradients, and resets a reducer that refuses work.
   std::string go_on(Call call) {
-    for (Known& each : known_) {
+    for (Known& each : model_.known) {
       each.parameter->undefine_grad();
-      each.gradient.reset();
-      each.is_used = each.requires_grad = false;
+      each.forget();
     }
-    is_joining_ = false;
+    user_.is_joining = false;
     peer_.next.clear();
-    tells_failure_ = tells_failure_ || call != Call::kModule;
-    if (call == Call::kBackward) ++passes_;  // It has its number.
+    user_.tells_failure = user_.tells_failure || call != Call::kModule;
+    if (call == Call::kBackward) ++model_.passes;  // It has its number.
     if (call == Call::kConstruct) return construct();
     if (parallel_->poisoned().ok()) return {};
     return reset(new_membership());
@@ -290,7 +297,7 @@ class LoneRank {
   std::string reset(const Membership& membership) {
     const Status status = attempt([&] { return parallel_->reset(membership); });
     begin_group();
-    is_joining_ = tells_failure_ = false;
+    user_.is_joining = user_.tells_failure = false;
     std::string flaw = judge(Call::kReset, status);
     if (flaw.empty() && parallel_->flight_record().doing != Doing::kIdle)
       flaw = "a reducer has been reset, and is in a pass";
@@ -301,7 +308,7 @@ class LoneRank {
 
   std::string take_step() {
     draw_mishap();
-    if (std::exchange(has_swapped_, false) && is_view_ && draws(50)) {
+    if (std::exchange(user_.has_swapped, false) && setup_.is_view && draws(50)) {
       // The pass has to move the gradients out of the buckets (B7).
       mishap_.kind = Mishap::Kind::kMemory;
       mishap_.left = 1 + below(2);
@@ -330,9 +337,9 @@ class LoneRank {
 
   // A new group takes the place of the old one, which ends; the same group goes on.
   std::string reset_that_works() {
-    const std::shared_ptr<PeerGroup> before = group_;
+    const std::shared_ptr<PeerGroup> before = groups_.first;
     const bool stays = draws(40);
-    Membership membership{group_, store_, second_};
+    Membership membership{groups_.first, groups_.store, groups_.second};
     if (!stays) membership = new_membership();
     std::string flaw = reset(membership);
     if (!flaw.empty() || failed_) return flaw;
@@ -350,7 +357,7 @@ class LoneRank {
         Tensor(), Tensor::empty(host_, before.dtype(), Shape::row_major({shape.sizes[0] + 1})),
         Tensor::empty(host_, DType::kFloat64, shape), Tensor::empty(other_, before.dtype(), shape)};
     buffer->set_value(*wrong[below(wrong.size())]);
-    const bool is_forward = !is_window_open_ && draws(50);
+    const bool is_forward = !user_.is_window_open && draws(50);
     const Membership membership = is_forward ? Membership() : new_membership();
     const Status status = attempt([&] {
       std::vector<Edge> none;
@@ -383,20 +390,20 @@ class LoneRank {
     const Status status = attempt([&] {
       return parallel_->forward(
           [&](std::vector<Edge>& made) -> Status {
-            made.push_back({known_.front().parameter, 0});
+            made.push_back({model_.known.front().parameter, 0});
             if (throws) throw std::bad_alloc();
             return Status(Code::kInternal, "the module fails");
           },
           outputs);
     });
     if (!outputs.empty()) return "a forward that fails has outputs";
-    is_window_open_ = true;
+    user_.is_window_open = true;
     return judge(Call::kModule, status, throws ? Code::kOutOfMemory : Code::kInternal);
   }
 
   void change_gradients() {
-    Known& one = known_[below(known_.size())];
-    Known& other = known_[below(known_.size())];
+    Known& one = model_.known[below(model_.known.size())];
+    Known& other = model_.known[below(model_.known.size())];
     const bool can_swap = &one != &other && !one.is_sparse && !other.is_sparse &&
                           one.parameter->shape().elements() == other.parameter->shape().elements();
     if (can_swap && draws(70)) {
@@ -405,11 +412,10 @@ class LoneRank {
       other.parameter->set_grad(kept);
       std::swap(one.gradient, other.gradient);
       one.is_used = other.is_used = false;
-      has_swapped_ = true;
+      user_.has_swapped = true;
     } else {
       one.parameter->undefine_grad();
-      one.gradient.reset();
-      one.is_used = false;
+      one.forget();
     }
   }
 
@@ -419,12 +425,12 @@ class LoneRank {
     options.divide_by_active = draws(50);
     if (const Status begun = parallel_->begin_join(options); !begun.ok())
       return "a call fails: " + begun.to_string();
-    is_joining_ = true;
-    for (std::uint32_t i = below(2); i > 0 && is_joining_; --i)
+    user_.is_joining = true;
+    for (std::uint32_t i = below(2); i > 0 && user_.is_joining; --i)
       if (std::string flaw = pass({}, false); !flaw.empty()) return flaw;
-    if (!is_joining_) return {};
+    if (!user_.is_joining) return {};
     if (draws(50)) change_gradients();
-    if (draws(30)) require_grad(known_[below(known_.size())]);
+    if (draws(30)) require_grad(model_.known[below(model_.known.size())]);
     const std::uint32_t passes = below(3);
     for (std::uint32_t i = 0; i < passes; ++i) {
       peer_.next.push_back(UnevenInputs::Event::kPass);
@@ -433,19 +439,20 @@ class LoneRank {
     draw_uses();
     const Status status = attempt([&] { return parallel_->end_join(); });
     if (std::string flaw = judge(Call::kEndJoin, status); !flaw.empty() || failed_) return flaw;
-    is_joining_ = is_window_open_ = false;
+    user_.is_joining = user_.is_window_open = false;
     if (!peer_.next.empty()) return "a rank without inputs leaves before its peer";
-    for (std::uint32_t i = 0; i < passes; ++i) reduce(true);
-    passes_ += passes;
+    for (std::uint32_t i = 0; i < passes; ++i) {
+      model_.reduce(peer_, true);
+      user_.tells_failure = false;
+    }
     if (std::string flaw = flaw_of_gradients(); !flaw.empty()) return flaw;
-    for (Known& each : known_)
-      if (std::exchange(each.requires_grad, false)) {
+    for (Known& each : model_.known)
+      if (each.requires_grad) {
         each.parameter->undefine_grad();
-        each.gradient.reset();
-        each.is_used = false;
+        each.forget();
       }
     // The group's first pass is not the rank's own then (P11).
-    return mode_ == Mode::kStatic && passes > 0 ? reset(new_membership()) : std::string();
+    return setup_.mode == Mode::kStatic && passes > 0 ? reset(new_membership()) : std::string();
   }
 
   static void require_grad(Known& known) {
@@ -467,13 +474,13 @@ class LoneRank {
 
   // The parameters that a pass uses, in the order of their nodes.
   std::vector<std::size_t> outputs_of(PassKind kind) {
-    std::vector<std::size_t> numbers(known_.size());
+    std::vector<std::size_t> numbers(model_.known.size());
     std::iota(numbers.begin(), numbers.end(), std::size_t{0});
     for (std::size_t i = numbers.size(); i > 1; --i) std::swap(numbers[i - 1], numbers[below(i)]);
-    if (mode_ == Mode::kStatic && has_completed_) return outputs_;
-    const bool needs_all = mode_ == Mode::kPlain && kind.is_synced;
+    if (setup_.mode == Mode::kStatic && model_.has_completed) return model_.outputs;
+    const bool needs_all = setup_.mode == Mode::kPlain && kind.is_synced;
     if (!needs_all) numbers.resize(1 + below(numbers.size()));
-    if (kind.is_synced) outputs_ = numbers;
+    if (kind.is_synced) model_.outputs = numbers;
     return numbers;
   }
 
@@ -485,7 +492,7 @@ class LoneRank {
       for (std::size_t i = 0; i <= outputs.size(); ++i) {
         if (i == thrower) made.push_back({Ref<Node>(new UserNode(engine_, {}, true)), 0});
         if (i == outputs.size()) break;
-        const Edge edge{known_[outputs[i]].parameter, 0};
+        const Edge edge{model_.known[outputs[i]].parameter, 0};
         made.push_back({Ref<Node>(new UserNode(engine_, {edge}, false)), 0});
       }
       return Status();
@@ -496,14 +503,14 @@ class LoneRank {
       if (!kind.is_synced) guard.emplace(*parallel_);
       return parallel_->forward(module, roots);
     });
-    is_window_open_ = true;
+    user_.is_window_open = true;
     if (std::string flaw = judge(Call::kForward, status); !flaw.empty() || failed_) return flaw;
     if (std::string flaw = flaw_of_order(kind); !flaw.empty()) return flaw;
     std::vector<Floats> arrived;
     std::vector<Tensor> gradients;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       if (i == thrower) gradients.push_back(tensor({1}));
-      gradients.push_back(draw_gradient(known_[outputs[i]], arrived.emplace_back()));
+      gradients.push_back(draw_gradient(model_.known[outputs[i]], arrived.emplace_back()));
     }
     if (thrower == outputs.size()) gradients.push_back(tensor({1}));
     status = attempt([&] { return engine_.backward(roots, gradients, false); });
@@ -511,53 +518,20 @@ class LoneRank {
     const Call call = kind.is_synced ? Call::kBackward : Call::kLocalBackward;
     std::string flaw = judge(call, status, throws ? Code::kUserFailure : Code::kOk);
     if (!flaw.empty() || failed_) return flaw;
-    for (std::size_t i = 0; i < outputs.size(); ++i) accumulate(known_[outputs[i]], arrived[i]);
-    if (kind.is_synced) complete_pass(outputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      model_.known[outputs[i]].accumulate(arrived[i]);
+    if (kind.is_synced) {
+      model_.complete_pass(outputs, peer_);
+      user_.tells_failure = user_.is_window_open = false;
+    }
     return flaw_of_gradients();
   }
 
-  // ---- The model ----
-
-  static void accumulate(Known& known, const Floats& arrived) {
-    if (!known.gradient) known.gradient.emplace(arrived.size(), 0.0f);
-    for (std::size_t i = 0; i < arrived.size(); ++i) (*known.gradient)[i] += arrived[i];
-    known.is_used = true;
-  }
-
-  void complete_pass(const std::vector<std::size_t>& outputs) {
-    if (!order_ && !is_after_backward_ && rebuilds_) {
-      order_.emplace();
-      for (std::size_t i = 0; i < known_.size(); ++i)
-        if (std::find(outputs.begin(), outputs.end(), i) == outputs.end())
-          order_->push_back(place_[i]);
-      // Nodes run from the last one on.
-      for (std::size_t i = outputs.size(); i-- > 0;) order_->push_back(place_[outputs[i]]);
-    }
-    reduce(false);
-    ++passes_;
-  }
-
-  // The result of a pass: G1, G5, P11, S1, S2.
-  void reduce(bool is_shadowed) {
-    for (std::size_t i = 0; i < known_.size(); ++i) {
-      Known& each = known_[i];
-      const bool is_used = (each.is_used && !is_shadowed) || peer_.uses[i];
-      if (!has_completed_ && mode_ == Mode::kStatic) each.is_in_use = is_used;
-      if (mode_ == Mode::kDynamic && !is_used) continue;
-      if (mode_ == Mode::kStatic && !each.is_in_use) continue;
-      const auto elements = static_cast<std::size_t>(each.parameter->shape().elements());
-      if (!each.gradient || is_shadowed) each.gradient = Floats(elements, 0.0f);
-      for (float& element : *each.gradient)
-        if (!each.is_sparse) element = element / kRanks + kOfPeer;
-      each.is_used = each.requires_grad = false;
-    }
-    has_completed_ = true;
-    tells_failure_ = is_window_open_ = false;
-  }
+  // ---- The results ----
 
   std::string flaw_of_gradients() {
     if (!flaw_of_hook_.empty()) return flaw_of_hook_;
-    for (const Known& each : known_) {
+    for (const Known& each : model_.known) {
       const Tensor& gradient = each.parameter->grad();
       const std::string name = "the gradient of " + each.parameter->name();
       if (gradient.defined() != each.gradient.has_value())
@@ -569,21 +543,21 @@ class LoneRank {
         return fmt::format("{} is {}, and not {}", name, fmt::join(values, " "),
                            fmt::join(*each.gradient, " "));
     }
-    if (tells_failure_) return {};
+    if (user_.tells_failure) return {};
     const FlightRecord record = parallel_->flight_record();
-    if (record.doing != Doing::kIdle || record.pass != passes_)
+    if (record.doing != Doing::kIdle || record.pass != model_.passes)
       return fmt::format("after a step the flight record says {} in pass {}, and {} are complete",
-                         name_of(record.doing), record.pass, passes_);
+                         name_of(record.doing), record.pass, model_.passes);
     return {};
   }
 
   // The buckets are rebuilt in the forward behind the first complete pass (B2).
   std::string flaw_of_order(PassKind kind) const {
-    if (!order_ || !kind.is_synced) return {};
+    if (!model_.order || !kind.is_synced) return {};
     const std::vector<std::size_t> order = parallel_->reducer().rebuilt_order();
-    if (order == *order_) return {};
+    if (order == *model_.order) return {};
     return fmt::format("the buckets follow the order {}, and not {}", fmt::join(order, " "),
-                       fmt::join(*order_, " "));
+                       fmt::join(*model_.order, " "));
   }
 
   static Floats values_of(const Tensor& gradient, const Known& known) {
@@ -633,13 +607,14 @@ class LoneRank {
 
   std::string describe() const {
     constexpr std::array<const char*, 3> kModes{"plain", "dynamic", "static"};
-    std::string text = fmt::format(
-        " ({} mode{}{}{}{}{}{}, mishap {}, parameters", kModes[static_cast<std::size_t>(mode_)],
-        is_view_ ? ", views" : "", is_after_backward_ ? ", after backward" : "",
-        has_second_group_ ? ", second group" : "", rebuilds_ ? ", rebuild" : "",
-        is_hooked_ ? ", hook" : "", buffers_.empty() ? "" : ", buffer",
-        static_cast<int>(mishap_.kind));
-    for (const Known& each : known_)
+    std::string text =
+        fmt::format(" ({} mode{}{}{}{}{}{}, mishap {}, parameters",
+                    kModes[static_cast<std::size_t>(setup_.mode)], setup_.is_view ? ", views" : "",
+                    setup_.is_after_backward ? ", after backward" : "",
+                    setup_.has_second_group ? ", second group" : "",
+                    setup_.rebuilds ? ", rebuild" : "", setup_.is_hooked ? ", hook" : "",
+                    buffers_.empty() ? "" : ", buffer", static_cast<int>(mishap_.kind));
+    for (const Known& each : model_.known)
       text += " " + each.parameter->name() + (each.is_sparse ? "s" : "");
     return text + ")";
   }
@@ -650,33 +625,16 @@ class LoneRank {
   HostDevice other_{1};
   Engine engine_;
   std::vector<Ref<Parameter>> all_;  // frozen ones included
-  std::vector<Known> known_;         // that are reduced
-  std::vector<std::size_t> place_;   // of these in all_
   std::vector<Ref<Buffer>> buffers_;
-  Mode mode_ = Mode::kPlain;
-  bool is_view_ = false;
-  bool is_after_backward_ = false;
-  bool has_second_group_ = false;
-  bool rebuilds_ = false;
-  bool is_hooked_ = false;
-  std::uint64_t limit_ = 1;
-
+  Setup setup_;
+  Model model_{setup_};
   Peer peer_;
-  std::shared_ptr<PeerGroup> group_;
-  std::shared_ptr<PeerGroup> second_;
-  std::shared_ptr<Store> store_;
+  Groups groups_;
   std::unique_ptr<DataParallel> parallel_;
   std::string flaw_of_hook_;
   std::uint32_t started_ = 0;  // collectives, when the last call began
   bool failed_ = false;        // the last call
-  bool has_swapped_ = false;   // in the step before
-  bool is_joining_ = false;
-  bool is_window_open_ = false;
-  bool tells_failure_ = false;                     // until a pass begins (T1)
-  bool has_completed_ = false;                     // a pass in this group
-  std::int64_t passes_ = 0;                        // in this group
-  std::vector<std::size_t> outputs_;               // of the last synced pass
-  std::optional<std::vector<std::size_t>> order_;  // of the rebuilt buckets
+  User user_;
 };
 
 }  // namespace

@@ -1,0 +1,104 @@
+// What a rank that trains alone (lone_rank_check.h) must get: the gradients, the ready order and
+// the number of passes by the contract, for parameters whose gradients are small whole numbers.
+//
+// Threads: the one that trains.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "properties/lane/lone_rank_peer.h"
+
+namespace lockstep {
+inline namespace LOCKSTEP_NS {
+namespace lone_rank {
+
+enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };
+
+// What the rank's reducer is constructed with.
+struct Setup {
+  Mode mode = Mode::kPlain;
+  bool is_view = false;
+  bool is_after_backward = false;
+  bool has_second_group = false;
+  bool rebuilds = false;
+  bool is_hooked = false;
+  std::uint64_t limit = 1;  // of a bucket, in bytes
+};
+
+// A parameter that is reduced.
+struct Known {
+  Ref<Parameter> parameter;
+  bool is_sparse = false;
+  std::size_t listed = 0;          // its place among all parameters, frozen ones included
+  std::optional<Floats> gradient;  // of a sparse one, all rows
+  bool is_used = false;            // by this rank, since the last result
+  bool is_in_use = false;          // by some rank in the first pass (P11)
+  bool requires_grad = false;
+
+  void forget() {
+    gradient.reset();
+    is_used = requires_grad = false;
+  }
+
+  void accumulate(const Floats& arrived) {
+    if (!gradient) gradient.emplace(arrived.size(), 0.0f);
+    for (std::size_t i = 0; i < arrived.size(); ++i) (*gradient)[i] += arrived[i];
+    is_used = true;
+  }
+};
+
+struct Model {
+  explicit Model(const Setup& chosen) : setup(chosen) {}
+
+  const Setup& setup;
+  std::vector<Known> known;
+  std::int64_t passes = 0;                        // in this group
+  bool has_completed = false;                     // a pass in this group
+  std::vector<std::size_t> outputs;               // of the last synced pass, as places in `known`
+  std::optional<std::vector<std::size_t>> order;  // of the rebuilt buckets (B2)
+
+  // What the rank knows of earlier passes belongs to another group.
+  void begin_group() {
+    has_completed = false;
+    order.reset();
+    passes = 0;
+    for (Known& each : known) each.is_in_use = false;
+  }
+
+  // A pass that used `used`, in the order of their nodes.
+  void complete_pass(const std::vector<std::size_t>& used, const Peer& peer) {
+    if (!order && !setup.is_after_backward && setup.rebuilds) {
+      order.emplace();
+      for (std::size_t i = 0; i < known.size(); ++i)
+        if (std::find(used.begin(), used.end(), i) == used.end()) order->push_back(known[i].listed);
+      // Nodes run from the last one on.
+      for (std::size_t i = used.size(); i-- > 0;) order->push_back(known[used[i]].listed);
+    }
+    reduce(peer, false);
+  }
+
+  // The result of a pass, which a rank without inputs shadows: G1, G5, P11, S1, S2.
+  void reduce(const Peer& peer, bool is_shadowed) {
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      Known& each = known[i];
+      const bool is_used = (each.is_used && !is_shadowed) || peer.uses[i];
+      if (!has_completed && setup.mode == Mode::kStatic) each.is_in_use = is_used;
+      if (setup.mode == Mode::kDynamic && !is_used) continue;
+      if (setup.mode == Mode::kStatic && !each.is_in_use) continue;
+      const auto elements = static_cast<std::size_t>(each.parameter->shape().elements());
+      if (!each.gradient || is_shadowed) each.gradient = Floats(elements, 0.0f);
+      for (float& element : *each.gradient)
+        if (!each.is_sparse) element = element / kRanks + kOfPeer;
+      each.is_used = each.requires_grad = false;
+    }
+    has_completed = true;
+    ++passes;
+  }
+};
+
+}  // namespace lone_rank
+}  // namespace LOCKSTEP_NS
+}  // namespace lockstep
