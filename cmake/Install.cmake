@@ -4,7 +4,7 @@
 #   lib/lockstep/played/            the GPU that its nccl lane plays for NCCL
 #   lib/                            the reducer and its base, static
 #   include/lockstep/reducer/...    their public headers; the include root is include/lockstep, as the root of the sources is here
-#   include/lockstep/lockstep_subject.h  for those who put a reducer of their own under test
+#   include/lockstep_subject.h      for those who put a reducer of their own under test
 #   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject, and
 #                                   lockstep::cuda, the device of a GPU, where the CUDA parts are built
 # Two components: `library` and `program`.
@@ -30,9 +30,9 @@ add_library(lockstep_subject INTERFACE)
 add_library(lockstep::subject ALIAS lockstep_subject)
 set_target_properties(lockstep_subject PROPERTIES EXPORT_NAME subject)
 target_include_directories(lockstep_subject INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/properties/subject>
-                           $<INSTALL_INTERFACE:${lockstep_include}>)
-install(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h DESTINATION ${lockstep_include}
-        COMPONENT library)
+                           $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+install(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 
 install(TARGETS lockstep_base lockstep_reducer lockstep_subject EXPORT lockstep_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)

@@ -1,7 +1,6 @@
 #include "properties/lane/agreement_check.h"
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -48,51 +47,74 @@ Shape column_major() {
   return shape;
 }
 
-// Everything in which two ranks must not differ.
-const std::vector<std::function<void(DescribedModel&)>>& differences() {
-  static const std::vector<std::function<void(DescribedModel&)>> all{
-      [](DescribedModel& m) { m.parameters.push_back({.name = "s"}); },
-      [](DescribedModel& m) { std::swap(m.parameters[0].name, m.parameters[1].name); },
-      [](DescribedModel& m) { m.parameters[1].dtype = DType::kFloat64; },
-      [](DescribedModel& m) {
-        m.parameters[1].shape = Shape::row_major({2, kWide + 1});
-      },
-      [](DescribedModel& m) { m.parameters[1].shape = column_major(); },
-      [](DescribedModel& m) { m.parameters[1].is_elsewhere = true; },
-      [](DescribedModel& m) { m.parameters[1].is_frozen = true; },
-      [](DescribedModel& m) { m.parameters[1].is_sparse = true; },
-      [](DescribedModel& m) { m.parameters[1].has_value = false; },
-      [](DescribedModel& m) { m.buffer.name = "c"; },
-      [](DescribedModel& m) { m.buffer.dtype = DType::kFloat64; },
-      [](DescribedModel& m) {
-        m.buffer.shape = Shape::row_major({1, kWide});
-      },
-      [](DescribedModel& m) { m.buffer.shape = column_major(); },
-      [](DescribedModel& m) { m.buffer.is_elsewhere = true; },
-      [](DescribedModel& m) { m.has_second_buffer = true; },
-      [](DescribedModel& m) { m.replica_has_parameter = false; },
-      [](DescribedModel& m) { m.replica_has_buffer = false; },
-      [](DescribedModel& m) { m.replica_name = "t"; },
-      [](DescribedModel& m) { m.options.find_unused_parameters = true; },
-      [](DescribedModel& m) { m.options.static_graph = !m.options.static_graph; },
-      [](DescribedModel& m) {
-        m.options.gradient_as_bucket_view = !m.options.gradient_as_bucket_view;
-      },
-      [](DescribedModel& m) { m.options.reduction = Reduction::kRankOrdered; },
-      [](DescribedModel& m) { m.options.verify_payload = !m.options.verify_payload; },
-      [](DescribedModel& m) { m.options.rebuild_buckets = !m.options.rebuild_buckets; },
-      [](DescribedModel& m) { m.options.auto_sync = !m.options.auto_sync; },
-      [](DescribedModel& m) {
-        m.options.pinned_layout = Layout{{}, 5, {}};
-      },
-      [](DescribedModel& m) { m.options.schedule = Schedule::kAfterBackward; },
-      [](DescribedModel& m) { m.options.hook = make_all_reduce_hook(); },
-      [](DescribedModel& m) { ++m.options.coalesced_bytes; },
-      [](DescribedModel& m) { m.options.broadcast_buffers = !m.options.broadcast_buffers; },
-      [](DescribedModel& m) { ++m.options.broadcast_chunk_bytes; },
-      [](DescribedModel& m) { ++m.options.bucket_limits.back(); },
-      [](DescribedModel& m) { m.options.bucket_limits.push_back(7); },
-      [](DescribedModel& m) { m.options.ignored.push_back("q"); }};
+// Something in which two ranks must not differ.
+struct Difference {
+  const char* name;
+  void (*make)(DescribedModel& model);
+};
+
+const std::vector<Difference>& differences() {
+  static const std::vector<Difference> all{
+      {"the number of parameters",
+       [](DescribedModel& m) { m.parameters.push_back({.name = "s"}); }},
+      {"the order of parameters",
+       [](DescribedModel& m) { std::swap(m.parameters[0].name, m.parameters[1].name); }},
+      {"the dtype of a parameter",
+       [](DescribedModel& m) { m.parameters[1].dtype = DType::kFloat64; }},
+      {"the shape of a parameter",
+       [](DescribedModel& m) {
+         m.parameters[1].shape = Shape::row_major({2, kWide + 1});
+       }},
+      {"the strides of a parameter",
+       [](DescribedModel& m) { m.parameters[1].shape = column_major(); }},
+      {"the device of a parameter", [](DescribedModel& m) { m.parameters[1].is_elsewhere = true; }},
+      {"whether a parameter requires a gradient",
+       [](DescribedModel& m) { m.parameters[1].is_frozen = true; }},
+      {"whether a parameter's gradients are sparse",
+       [](DescribedModel& m) { m.parameters[1].is_sparse = true; }},
+      {"whether a parameter has a value",
+       [](DescribedModel& m) { m.parameters[1].has_value = false; }},
+      {"the name of a buffer", [](DescribedModel& m) { m.buffer.name = "c"; }},
+      {"the dtype of a buffer", [](DescribedModel& m) { m.buffer.dtype = DType::kFloat64; }},
+      {"the shape of a buffer",
+       [](DescribedModel& m) {
+         m.buffer.shape = Shape::row_major({1, kWide});
+       }},
+      {"the strides of a buffer", [](DescribedModel& m) { m.buffer.shape = column_major(); }},
+      {"the device of a buffer", [](DescribedModel& m) { m.buffer.is_elsewhere = true; }},
+      {"the number of buffers", [](DescribedModel& m) { m.has_second_buffer = true; }},
+      {"whether the replica has its parameters",
+       [](DescribedModel& m) { m.replica_has_parameter = false; }},
+      {"whether the replica has its buffers",
+       [](DescribedModel& m) { m.replica_has_buffer = false; }},
+      {"the names of a replica's parameters", [](DescribedModel& m) { m.replica_name = "t"; }},
+      {"find_unused_parameters",
+       [](DescribedModel& m) { m.options.find_unused_parameters = true; }},
+      {"static_graph", [](DescribedModel& m) { m.options.static_graph = !m.options.static_graph; }},
+      {"gradient_as_bucket_view",
+       [](DescribedModel& m) {
+         m.options.gradient_as_bucket_view = !m.options.gradient_as_bucket_view;
+       }},
+      {"reduction", [](DescribedModel& m) { m.options.reduction = Reduction::kRankOrdered; }},
+      {"verify_payload",
+       [](DescribedModel& m) { m.options.verify_payload = !m.options.verify_payload; }},
+      {"rebuild_buckets",
+       [](DescribedModel& m) { m.options.rebuild_buckets = !m.options.rebuild_buckets; }},
+      {"auto_sync", [](DescribedModel& m) { m.options.auto_sync = !m.options.auto_sync; }},
+      {"pinned_layout",
+       [](DescribedModel& m) {
+         m.options.pinned_layout = Layout{{}, 5, {}};
+       }},
+      {"schedule", [](DescribedModel& m) { m.options.schedule = Schedule::kAfterBackward; }},
+      {"hook", [](DescribedModel& m) { m.options.hook = make_all_reduce_hook(); }},
+      {"coalesced_bytes", [](DescribedModel& m) { ++m.options.coalesced_bytes; }},
+      {"broadcast_buffers",
+       [](DescribedModel& m) { m.options.broadcast_buffers = !m.options.broadcast_buffers; }},
+      {"broadcast_chunk_bytes", [](DescribedModel& m) { ++m.options.broadcast_chunk_bytes; }},
+      {"the limit of a bucket", [](DescribedModel& m) { ++m.options.bucket_limits.back(); }},
+      {"the number of bucket limits",
+       [](DescribedModel& m) { m.options.bucket_limits.push_back(7); }},
+      {"ignored", [](DescribedModel& m) { m.options.ignored.push_back("q"); }}};
   return all;
 }
 
@@ -154,11 +176,11 @@ std::string wrongly_told_apart(std::uint32_t key) {
   if (DescribedRank().describe(model) != lines)
     return "ranks of the same model and options describe themselves differently";
   for (std::uint32_t i = 0; i < kDifferences; ++i) {
-    const std::uint32_t which = chance.below(static_cast<std::uint32_t>(all.size()));
+    const Difference& difference = all[chance.below(static_cast<std::uint32_t>(all.size()))];
     DescribedModel other;
-    all[which](other);
+    difference.make(other);
     if (rank.describe(other) == lines)
-      return "ranks describe themselves alike that differ in thing " + std::to_string(which);
+      return std::string("ranks describe themselves alike that differ in this: ") + difference.name;
   }
   return {};
 }

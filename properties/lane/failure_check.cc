@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kFailures = 3;  // of each key
 constexpr int kLeaves = 4;
-constexpr int kStranger = 100;  // the number of a rank that no group here has
+constexpr int kStranger = 100;  // the number of a rank that no group here has, as is its size
 
 // The collective in which the group failed first, as the failure names it.
 enum class Place {
@@ -266,6 +266,22 @@ class FailureCase {
     const Status status = backward(outputs.front());
     if (status.ok()) return "a backward succeeds whose reducer was aborted";
     return flaw_of_one("the error of its backward", status.failure());
+  }
+
+  // The reducer is destroyed behind a forward, or between two backwards of its pass. It ends its
+  // group if peers wait in the pass for buckets that this rank will never launch (F5).
+  std::string judge_destruction(When when) {
+    construct();
+    std::vector<Edge> outputs;
+    if (when != When::kBefore) LOCKSTEP_CHECK(forward_in_two(outputs).ok());
+    if (when == When::kBetween) LOCKSTEP_CHECK(backward(outputs.back()).ok());
+    const bool is_in_pass = parallel_->flight_record().doing == FlightRecord::Doing::kBetween;
+    const std::int64_t launched = is_in_pass ? parallel_->reducer().launched_in_pass() : 0;
+    parallel_.reset();
+    const bool has_ended = !group_->ended_for().ok();
+    if (has_ended == (launched > 0)) return {};
+    return "a reducer is destroyed in a pass in which it has launched " + std::to_string(launched) +
+           " collectives, and its group " + (has_ended ? "has ended" : "goes on");
   }
 
  private:
@@ -575,10 +591,11 @@ std::string wrongly_aborted(std::uint32_t key) {
   constexpr Code kCodes[] = {Code::kUserFailure, Code::kTimeout,      Code::kPeerLost,
                              Code::kPeerLost,    Code::kUnevenInputs, Code::kAborted};
   properties::Random chance(key, 0, "aborts");
-  Plan plan = drawn_plan(key, 0);
+  const Plan plan = drawn_plan(key, 0);
   const auto rank = [&] {
     const int drawn = static_cast<int>(chance.below(static_cast<std::uint32_t>(plan.size) + 2));
-    return drawn == plan.size ? kStranger : drawn > plan.size ? kNone : drawn;
+    if (drawn == plan.size) return chance.percent(50) ? kStranger : plan.size;
+    return drawn > plan.size ? kNone : drawn;
   };
   Failure cause;
   cause.code = kCodes[chance.below(6)];
@@ -589,7 +606,8 @@ std::string wrongly_aborted(std::uint32_t key) {
   if (chance.percent(30)) cause.bucket = -kStranger;
   if (chance.percent(30)) cause.pass = -kStranger;
   const auto when = static_cast<FailureCase::When>(chance.below(3));
-  return FailureCase(std::move(plan)).judge_abort(cause, when);
+  if (std::string flaw = FailureCase(plan).judge_abort(cause, when); !flaw.empty()) return flaw;
+  return FailureCase(plan).judge_destruction(when);
 }
 
 }  // namespace

@@ -299,8 +299,11 @@ class LoneRank {
     begin_group();
     user_.is_joining = user_.tells_failure = false;
     std::string flaw = judge(Call::kReset, status);
-    if (flaw.empty() && parallel_->flight_record().doing != Doing::kIdle)
+    if (!flaw.empty() || failed_) return flaw;
+    if (parallel_->flight_record().doing != Doing::kIdle)
       flaw = "a reducer has been reset, and is in a pass";
+    if (parallel_->reducer().launched_in_pass() != 0)
+      flaw = "a reducer has been reset, and counts what it launched before";
     return flaw;
   }
 
