@@ -13,6 +13,8 @@ constexpr std::string_view kTitle = "lockstep-account";
 constexpr int kVersion = 1;
 constexpr std::string_view kNothing = "-";  // Stands for an empty text.
 constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a broken file.
+// So does a larger number of a collective. Sums of such numbers do not overflow.
+constexpr std::int64_t kMaxSequence = std::int64_t{1} << 62;
 
 char digit(unsigned value) { return "0123456789abcdef"[value & 15u]; }
 
@@ -225,6 +227,7 @@ bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
     const std::int64_t due =
         record.collectives.empty() ? kNone : record.collectives.back().sequence + 1;
     read(words, record.collectives.emplace_back());
+    if (record.collectives.back().sequence > kMaxSequence) return false;
     if (due != kNone && record.collectives.back().sequence != due) return false;
   } else if (keyword == "end") {
     words.number(record.next_sequence);
