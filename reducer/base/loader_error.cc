@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <string_view>
+#include <type_traits>
 
 namespace lockstep {
 namespace {
@@ -15,6 +17,8 @@ namespace {
 // The number that the format ELF has for the processor a file is built for; 0 for another file.
 int processor_of(const std::string& file) {
   constexpr std::size_t kPlace = 18;
+  static_assert(kPlace == offsetof(Elf64_Ehdr, e_machine));
+  static_assert(kPlace == offsetof(Elf32_Ehdr, e_machine));
   std::array<char, kPlace + 2> begin{};
   std::ifstream in(file, std::ios::binary);
   in.read(begin.data(), begin.size());
@@ -30,6 +34,7 @@ std::string name_of_processor(int number) {
 
 template <typename Record>
 bool read_at(std::ifstream& in, std::uint64_t offset, Record& out) {
+  static_assert(std::is_trivially_copyable_v<Record>);
   in.clear();
   in.seekg(static_cast<std::streamoff>(offset));
   in.read(reinterpret_cast<char*>(&out), sizeof(out));

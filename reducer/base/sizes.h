@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 
 constexpr std::int64_t kTooLarge = std::numeric_limits<std::int64_t>::max();
@@ -27,6 +29,7 @@ inline std::int64_t multiply_sizes(std::int64_t a, std::int64_t b) {
 
 // Rounds up to the next multiple of `step`, which must be positive.
 inline std::int64_t round_up_size(std::int64_t size, std::int64_t step) {
+  LOCKSTEP_CHECK_LT(0, step);
   const std::int64_t raised = add_sizes(size, step - 1);
   return raised == kTooLarge ? kTooLarge : raised / step * step;
 }

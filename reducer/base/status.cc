@@ -81,6 +81,7 @@ std::string short_name(const std::string& name) {
 }
 
 std::string list_of(const std::vector<std::string>& names) {
+  LOCKSTEP_CHECK(!names.empty());
   std::string out;
   const std::size_t count = std::min(names.size(), kNamesInText);
   for (std::size_t i = 0; i < count; ++i) {
@@ -176,6 +177,7 @@ class Reader {
 }  // namespace
 
 std::string encode(const Failure& failure) {
+  LOCKSTEP_CHECK(failure.code != Code::kOk);  // read_failure() would refuse it.
   std::string out;
   put(out, kFailureFormat);
   put(out, static_cast<std::int64_t>(failure.code));
@@ -222,6 +224,7 @@ bool is_possible(const Failure& failure, int size) {
 }
 
 std::optional<Failure> read_failure(std::string_view bytes, int size) {
+  LOCKSTEP_CHECK_LT(0, size);
   Reader reader(bytes);
   Failure failure;
   const std::int64_t format = reader.integer();

@@ -30,6 +30,7 @@ CollectiveHeader header_of(const Collective& collective, std::int64_t sequence) 
 }
 
 std::string describe(const CollectiveHeader& header, const std::string& more) {
+  LOCKSTEP_CHECK(more.empty() || more.starts_with(", "));
   const Op op = static_cast<Op>(header.op);
   std::string out = std::string(name_of(op)) + " of " + std::to_string(header.count) + " " +
                     name_of(static_cast<DType>(header.dtype));

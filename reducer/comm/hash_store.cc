@@ -2,6 +2,7 @@
 #include <string>
 #include <utility>
 
+#include "reducer/base/check.h"
 #include "reducer/comm/store.h"
 
 namespace lockstep {
@@ -36,6 +37,7 @@ Result<std::string> HashStore::get(std::string_view key, platform::Deadline dead
   if (!state.changed.wait(state.mutex, deadline, is_set))
     return failed(Status(Code::kTimeout,
                          "nobody set the key '" + std::string(key) + "' before the deadline"));
+  LOCKSTEP_CHECK(found != state.values.end());
   return found->second;
 }
 

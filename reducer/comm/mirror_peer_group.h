@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "reducer/base/check.h"
 #include "reducer/comm/process_group.h"
 #include "reducer/device/device.h"
 
@@ -16,7 +17,7 @@ namespace lockstep {
 
 class MirrorPeerGroup final : public ProcessGroup {
  public:
-  explicit MirrorPeerGroup(int size = 2) : size_(size) {}
+  explicit MirrorPeerGroup(int size = 2) : size_(size) { LOCKSTEP_CHECK_LT(0, size); }
   int rank() const override { return 0; }
   int size() const override { return size_; }
   bool can_reduce(DType) const override { return true; }
@@ -26,6 +27,8 @@ class MirrorPeerGroup final : public ProcessGroup {
   void abort(const Status&) override {}
   platform::Duration timeout() const override { return std::chrono::seconds(30); }
   Status start(const Collective& c, Work& work) override {
+    LOCKSTEP_CHECK(c.factor == 1.0);  // The group cannot scale.
+    LOCKSTEP_CHECK(c.count == 0 || c.data != nullptr);
     const bool is_gather = c.op == Op::kAllGather && c.count > 0;
     if (is_gather && c.device != nullptr && !c.device->is_host())
       return Status(Code::kInvalidArgument, "a mirror peer group gathers the host's memory alone");

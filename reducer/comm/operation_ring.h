@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/base/check.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep {
@@ -30,6 +31,8 @@ class OperationRing {
   // Returns the next operation, whose number is `number`; the operations from `oldest` on are in
   // use. The operation still holds what an earlier one left there.
   Operation* push(std::uint64_t oldest, std::uint64_t number) {
+    LOCKSTEP_CHECK_LE(oldest, number);
+    LOCKSTEP_CHECK_LE(number - oldest, places_.size());
     if (number - oldest == places_.size() && !grow(oldest)) return nullptr;
     return &at(number);
   }
@@ -55,6 +58,7 @@ class OperationRing {
         places[at] = std::move(places_[number % before]);
         places[(at + before) % (2 * before)] = std::move(fresh[number % before]);
       }
+      for (const auto& place : places) LOCKSTEP_CHECK(place != nullptr);
       places_ = std::move(places);
     } catch (const std::bad_alloc&) {
       return false;

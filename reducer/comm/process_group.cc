@@ -26,6 +26,7 @@ Status Work::wait(platform::Deadline deadline) {
   platform::MutexLock lock(mutex_);
   if (!completed_.wait(mutex_, deadline,
                        [this]() LOCKSTEP_REQUIRES(mutex_) { return !in_flight_; })) {
+    LOCKSTEP_CHECK(!deadline.is_never());
     Failure failure;
     failure.code = Code::kTimeout;
     failure.sequence = sequence_;
@@ -111,6 +112,7 @@ Status run(ProcessGroup& group, const Collective& collective) {
 }
 
 platform::Deadline deadline_behind(platform::Duration timeout) {
+  LOCKSTEP_CHECK_GE(timeout.count(), 0);
   if (timeout >= platform::Duration::max() / 4) return platform::Deadline::never();
   return platform::Deadline::in(2 * timeout + std::chrono::seconds(1));
 }
@@ -118,7 +120,10 @@ platform::Deadline deadline_behind(platform::Duration timeout) {
 Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups) {
   LOCKSTEP_CHECK_LT(0u, groups.size());
   platform::Duration timeout{};
-  for (const ProcessGroup* group : groups) timeout = std::max(timeout, group->timeout());
+  for (const ProcessGroup* group : groups) {
+    LOCKSTEP_CHECK(group != nullptr);
+    timeout = std::max(timeout, group->timeout());
+  }
   const auto progress = [&groups] {
     std::uint64_t sum = 0;
     for (const ProcessGroup* group : groups) sum += group->progress();

@@ -83,6 +83,8 @@ class Candidate {
         deadline_(deadline) {}
 
   Result<Roster> run() {
+    LOCKSTEP_CHECK_GE(generation_, 0);
+    LOCKSTEP_CHECK(!stays() || generation_ == last_.generation + 1);
     auto decided = store_.contains(members_key(generation_));
     if (!decided) return failed(decided.error());
     if (!*decided) {
@@ -102,6 +104,7 @@ class Candidate {
 
   // Takes the first free place. One that was entered before, by an attempt that failed, stays.
   Status enter() {
+    LOCKSTEP_CHECK(!options_.name.empty());  // check() refuses one without.
     for (int place = 0; place < kMostMembers; ++place) {
       auto is_ours = store_.set(place_key(generation_, stays(), place), options_.name);
       if (!is_ours) return is_ours.error();
@@ -160,6 +163,8 @@ class Candidate {
     roster.stayed = roster.size();
     for (const std::string& each : joining)
       if (!has(roster.members, each)) roster.members.push_back(each);
+    LOCKSTEP_CHECK_LE(roster.stayed, last_.size());
+    LOCKSTEP_CHECK_LE(roster.stayed, roster.size());  // roster_from() refuses any other.
     return roster;
   }
 
@@ -172,6 +177,7 @@ class Candidate {
 
 // The generation after the newest one that has a roster, from `first` on.
 Result<std::int64_t> next_generation(Store& store, std::int64_t first) {
+  LOCKSTEP_CHECK_GE(first, 0);
   while (true) {
     auto is_decided = store.contains(members_key(first));
     if (!is_decided) return failed(is_decided.error());

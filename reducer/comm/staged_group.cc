@@ -94,6 +94,8 @@ Status StagedGroup::start(const Collective& collective, Work& work) try {
     return std::move(downloaded.error());
   }
   entry->downloaded = *downloaded;
+  // What is in flight was started, and is counted.
+  LOCKSTEP_CHECK_LE(in_flight_, static_cast<std::size_t>(next_sequence_));
   to_send_.push(std::move(entry));
   ++in_flight_;
   work.begin(next_sequence_++);
@@ -153,12 +155,14 @@ bool StagedGroup::is_stuck() {
 }
 
 Status StagedGroup::begin(Entry& entry) {
+  LOCKSTEP_CHECK(entry.work != nullptr);
   // An entry that waits behind others has no deadline.
   entry.deadline = platform::Deadline::in(timeout());
   LOCKSTEP_RETURN_IF_ERROR(cause());
   Collective sent = entry.collective;
   if (entry.is_staged) {
     LOCKSTEP_RETURN_IF_ERROR(own(stream_.synchronize(entry.downloaded, entry.deadline)));
+    LOCKSTEP_CHECK(stream_.is_of(*entry.collective.device));
     sent.data = entry.memory.data.to_write(0, entry.memory.data.bytes());
     sent.gathered = entry.memory.gathered.to_write(0, entry.memory.gathered.bytes());
     sent.device = nullptr;

@@ -51,10 +51,12 @@ void StagingStream::upload(const Collective& collective, const Memory& memory) {
   const platform::MutexLock lock(submitting_);
   const std::size_t bytes = data_bytes_of(collective);
   LOCKSTEP_CHECK_LE(bytes, memory.data.bytes());
-  if (collective.op == Op::kAllGather)
+  if (collective.op == Op::kAllGather) {
+    LOCKSTEP_CHECK_LE(gathered_bytes(collective), memory.gathered.bytes());
     device_.upload(stream_, memory.gathered, 0, collective.gathered, gathered_bytes(collective));
-  else if (bytes > 0)
+  } else if (bytes > 0) {
     device_.upload(stream_, memory.data, 0, collective.data, bytes);
+  }
 }
 
 Event StagingStream::record() {

@@ -27,7 +27,9 @@ class VerifiedRun {
         world_(static_cast<std::size_t>(exchange.size())),
         bytes_(static_cast<std::size_t>(collective.count) * size_of(collective.dtype)) {
     const std::size_t width = size_of(collective.dtype);
+    LOCKSTEP_CHECK_LT(rank_, world_);
     share_ = (bytes_ / width + world_ - 1) / world_ * width;
+    LOCKSTEP_CHECK_EQ(begin_of(world_), bytes_);  // The shards are the whole.
   }
 
   bool all_reduce();
@@ -74,6 +76,9 @@ void VerifiedRun::make_frames(std::size_t payload_bytes) {
 }
 
 Seal VerifiedRun::seal_of(std::size_t from, std::size_t to, std::size_t bytes) const {
+  LOCKSTEP_CHECK_LT(from, world_);
+  LOCKSTEP_CHECK_LT(to, world_);
+  LOCKSTEP_CHECK(from != to);  // A rank's own frame is not sent.
   Seal seal;
   seal.group = id_.group;
   seal.sequence = id_.sequence;
@@ -135,6 +140,7 @@ bool VerifiedRun::all_reduce() {
 }
 
 bool VerifiedRun::broadcast() {
+  LOCKSTEP_CHECK_EQ(step_, 0u);
   make_frames(share_);
   const auto root = static_cast<std::size_t>(collective_.root);
   const bool is_root = rank_ == root;
@@ -166,6 +172,8 @@ bool run_verified(const Collective& collective, const CollectiveId& id, FrameExc
                   FrameMemory& memory, Flaw& flaw) {
   LOCKSTEP_CHECK_LT(0u, collective.count);
   LOCKSTEP_CHECK_LT(1, exchange.size());
+  LOCKSTEP_CHECK(collective.data != nullptr);
+  LOCKSTEP_CHECK_EQ(flaw.sender, kNone);  // A flaw of before would be taken for one of this run.
   VerifiedRun run(collective, id, exchange, memory, flaw);
   switch (collective.op) {
     case Op::kAllReduceSum:

@@ -1,12 +1,16 @@
 #include "reducer/diagnosis/diagnosis.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "reducer/base/check.h"
 
 namespace lockstep {
 
 std::string rank_list(const std::vector<int>& ranks) {
+  // Each rank once, in ascending order, as a range shows them.
+  LOCKSTEP_CHECK(std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) ==
+                 ranks.end());
   std::string out = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     std::size_t last = i;
@@ -48,6 +52,7 @@ std::optional<Diagnosis::Difference> first_difference(const std::vector<FlightRe
   std::int64_t end = 0;
   for (const FlightRecord& record : records) {
     const auto kept = static_cast<std::int64_t>(record.collectives.size());
+    LOCKSTEP_CHECK_LE(kept, record.next_sequence);
     begin = std::max(begin, record.next_sequence - kept);
     end = std::max(end, record.next_sequence);
   }
@@ -61,6 +66,8 @@ std::optional<Diagnosis::Difference> first_difference(const std::vector<FlightRe
 const Side* furthest(const std::vector<Side>& sides) {
   const auto pass = [](const Side& side) { return side.collective->pass; };
   LOCKSTEP_CHECK(!sides.empty());
+  LOCKSTEP_CHECK(std::all_of(sides.begin(), sides.end(),
+                             [](const Side& side) { return side.collective.has_value(); }));
   const Side* best = &sides[0];
   for (const Side& side : sides)
     if (pass(side) > pass(*best)) best = &side;
@@ -78,10 +85,12 @@ void add(std::vector<int>& ranks, const std::vector<int>& more) {
 // nothing here.
 void judge_difference(Diagnosis& diagnosis) {
   LOCKSTEP_CHECK(diagnosis.suspects.empty());
+  LOCKSTEP_CHECK(diagnosis.difference.has_value());
   std::vector<Side> started;
   for (const Side& side : diagnosis.difference->sides)
     if (side.collective) started.push_back(side);
   if (started.size() < 2) return;
+  LOCKSTEP_CHECK_GE(started[0].ranks.size(), started[1].ranks.size());
   const std::string number = "#" + std::to_string(diagnosis.difference->sequence);
   if (started[0].ranks.size() > started[1].ranks.size()) {
     for (std::size_t i = 1; i < started.size(); ++i) add(diagnosis.suspects, started[i].ranks);
@@ -165,6 +174,7 @@ void judge_progress(Diagnosis& diagnosis) {
   const bool is_first_behind = !sides[0].collective;
   const Side& behind = is_first_behind ? sides[0] : sides[1];
   const Side& ahead = is_first_behind ? sides[1] : sides[0];
+  LOCKSTEP_CHECK(ahead.collective.has_value());  // All ranks without it are on one side.
   const std::string number = "#" + std::to_string(diagnosis.difference->sequence);
   if (behind.ranks.size() > ahead.ranks.size()) {
     diagnosis.suspects = ahead.ranks;
@@ -181,6 +191,8 @@ bool has_failed(const Diagnosis& diagnosis) {
 }
 
 void find_odd(Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.suspects.empty());
+  LOCKSTEP_CHECK(diagnosis.reason.empty());
   if (diagnosis.difference) judge_difference(diagnosis);
   if (diagnosis.suspects.empty()) judge_failures(diagnosis);
   if (diagnosis.suspects.empty() && !diagnosis.silent.empty()) {
@@ -189,9 +201,11 @@ void find_odd(Diagnosis& diagnosis) {
   }
   if (diagnosis.suspects.empty()) judge_aborts(diagnosis);
   if (diagnosis.suspects.empty()) judge_progress(diagnosis);
+  LOCKSTEP_CHECK_EQ(diagnosis.suspects.empty(), diagnosis.reason.empty());
 }
 
 void find_waits(Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.waits.empty());
   for (const FlightRecord& record : diagnosis.records) {
     const auto open = std::find_if(
         record.collectives.begin(), record.collectives.end(),
@@ -207,6 +221,7 @@ void find_waits(Diagnosis& diagnosis) {
       if (there == nullptr || !there->same_as(*open)) wait.ranks.push_back(other.rank);
     }
     std::sort(wait.ranks.begin(), wait.ranks.end());
+    LOCKSTEP_CHECK(!std::binary_search(wait.ranks.begin(), wait.ranks.end(), record.rank));
     diagnosis.waits.push_back(std::move(wait));
   }
 }
@@ -221,6 +236,8 @@ std::string describe(const FlightRecord& record) {
 }
 
 void tell_ranks(const Diagnosis& diagnosis, std::string& out) {
+  LOCKSTEP_CHECK_EQ(diagnosis.records.size() + diagnosis.silent.size(),
+                    static_cast<std::size_t>(diagnosis.size));
   for (const FlightRecord& record : diagnosis.records) {
     const std::string rank = "  rank " + std::to_string(record.rank) + ": ";
     out += rank + describe(record) + "\n";
@@ -262,6 +279,7 @@ void tell_side_by_side(const Diagnosis& diagnosis, std::string& out) {
   begin = std::max<std::int64_t>(begin, 0);
   end = std::min(end, begin + kRows);
   if (begin >= end) return;
+  LOCKSTEP_CHECK_LE(end - begin, kRows);
   std::vector<Column> columns;
   for (const FlightRecord& record : diagnosis.records) {
     std::vector<std::string> cells;
@@ -296,6 +314,8 @@ Status check_group(const std::vector<FlightRecord>& records) {
   if (records.empty()) return Status(Code::kInvalidArgument, "there is no account of any rank");
   for (std::size_t i = 0; i < records.size(); ++i) {
     const FlightRecord& record = records[i];
+    // Two records of one rank are neighbours.
+    if (i > 0) LOCKSTEP_CHECK_LE(records[i - 1].rank, record.rank);
     if (record.size != records[0].size)
       return Status(Code::kInvalidArgument, "the accounts are of different groups: rank " +
                                                 std::to_string(records[0].rank) + " is one of " +
@@ -325,6 +345,7 @@ std::string Diagnosis::to_string() const {
                           : (suspects.size() == 1 ? "suspect: " : "suspects: ") +
                                 rank_list(suspects) + " (" + reason + ")\n";
   if (difference) {
+    LOCKSTEP_CHECK_LT(1u, difference->sides.size());
     out += "the first difference is in collective #" + std::to_string(difference->sequence) + ":\n";
     for (const Side& side : difference->sides)
       out += "  " + rank_list(side.ranks) + ": " +
@@ -351,6 +372,7 @@ Result<Diagnosis> diagnose(std::vector<FlightRecord> records) {
     else
       diagnosis.silent.push_back(rank);
   }
+  LOCKSTEP_CHECK_EQ(at, records.size());  // Each is the record of a rank of the group.
   diagnosis.records = std::move(records);
   diagnosis.difference = first_difference(diagnosis.records);
   find_odd(diagnosis);

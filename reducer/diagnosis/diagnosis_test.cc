@@ -321,6 +321,9 @@ TEST(FlightRecordText, SaysWhichLineIsWrong) {
   std::string gap = to_text(full_flight_record());
   gap.replace(gap.find("collective 41"), 13, "collective 43");
   EXPECT_NE(why(gap).find("is wrong"), std::string::npos);
+  std::string largest = to_text(full_flight_record());
+  largest.replace(largest.find("collective 40"), 13, "collective 9223372036854775807");
+  EXPECT_NE(why(largest).find("'collective%209223372036854775807"), std::string::npos);
 }
 
 }  // namespace

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 
 void Names::add(const std::string& name) {
   if (first.size() < kKept) first.push_back(name);
   ++count;
+  LOCKSTEP_CHECK_LE(first.size(), count);
 }
 
 std::string Names::to_string() const {
@@ -37,17 +40,21 @@ std::string RecordedCollective::to_string() const {
 const RecordedCollective* FlightRecord::find(std::int64_t sequence) const {
   if (collectives.empty() || sequence < collectives.front().sequence) return nullptr;
   const auto at = static_cast<std::size_t>(sequence - collectives.front().sequence);
-  return at < collectives.size() ? &collectives[at] : nullptr;
+  if (at >= collectives.size()) return nullptr;
+  LOCKSTEP_CHECK_EQ(collectives[at].sequence, sequence);
+  return &collectives[at];
 }
 
 const char* name_of(RecordedCollective::What what) {
   static constexpr std::array kNames = {"bucket", "usage map", "order of buckets",
                                         "values and buffers", "ranks that train"};
+  static_assert(kNames.size() == static_cast<std::size_t>(RecordedCollective::What::kJoin) + 1);
   return kNames[static_cast<std::size_t>(what)];
 }
 
 const char* name_of(RecordedCollective::State state) {
   static constexpr std::array kNames = {"in flight", "completed", "failed"};
+  static_assert(kNames.size() == static_cast<std::size_t>(RecordedCollective::State::kFailed) + 1);
   return kNames[static_cast<std::size_t>(state)];
 }
 
@@ -55,6 +62,7 @@ const char* name_of(FlightRecord::Doing doing) {
   static constexpr std::array kNames = {"no pass is open", "no backward has begun",
                                         "in its backward", "between two backwards",
                                         "waiting for sums"};
+  static_assert(kNames.size() == static_cast<std::size_t>(FlightRecord::Doing::kFinishing) + 1);
   return kNames[static_cast<std::size_t>(doing)];
 }
 

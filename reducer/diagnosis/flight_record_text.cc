@@ -3,6 +3,7 @@
 #include <charconv>
 #include <iterator>
 
+#include "reducer/base/check.h"
 #include "reducer/diagnosis/flight_record.h"
 
 namespace lockstep {
@@ -12,12 +13,15 @@ constexpr std::string_view kTitle = "lockstep-account";
 constexpr int kVersion = 1;
 constexpr std::string_view kNothing = "-";  // Stands for an empty text.
 constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a broken file.
+// So does a larger number of a collective. Sums of such numbers do not overflow.
+constexpr std::int64_t kMaxSequence = std::int64_t{1} << 62;
 
 char digit(unsigned value) { return "0123456789abcdef"[value & 15u]; }
 
 constexpr auto is_plain = [](char c) { return c > 0x20 && c < 0x7f && c != '%'; };
 
 void append_escaped(std::string_view text, std::string& out) {
+  const std::size_t before = out.size();
   if (text.empty()) out += kNothing;
   if (text == kNothing) {
     out += "%2d";
@@ -32,6 +36,7 @@ void append_escaped(std::string_view text, std::string& out) {
     out.append({'%', digit(byte >> 4), digit(byte)});
     text.remove_prefix(1);
   }
+  LOCKSTEP_CHECK_LT(before, out.size());  // A word is never empty.
 }
 
 class Line {
@@ -102,6 +107,7 @@ class Words {
   // Sets the value, among the first `count` of an enumeration, that has this name.
   template <class E>
   void named(E& value, int count) {
+    LOCKSTEP_CHECK_LT(0, count);
     const std::string name = text();
     bool known = false;
     for (int i = 0; i < count && !known; ++i) {
@@ -125,6 +131,11 @@ class Words {
 };
 
 void write(std::string& out, const RecordedCollective& c) {
+  // Otherwise nobody could read the record: see is_possible().
+  LOCKSTEP_CHECK_GE(c.sequence, 0);
+  LOCKSTEP_CHECK_GE(c.pass, kNone);
+  LOCKSTEP_CHECK_GE(c.bucket, kNone);
+  LOCKSTEP_CHECK_GE(c.count, 0);
   Line(out, "collective")
       .number(c.sequence)
       .number(c.pass)
@@ -190,6 +201,7 @@ void read(Words& words, Failure& f) {
 
 // Reads one line after the title. Returns false if the line is wrong.
 bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
+  LOCKSTEP_CHECK(!ended);
   Words words(line);
   const std::string_view keyword = words.raw();
   if (keyword == "rank") {
@@ -215,6 +227,7 @@ bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
     const std::int64_t due =
         record.collectives.empty() ? kNone : record.collectives.back().sequence + 1;
     read(words, record.collectives.emplace_back());
+    if (record.collectives.back().sequence > kMaxSequence) return false;
     if (due != kNone && record.collectives.back().sequence != due) return false;
   } else if (keyword == "end") {
     words.number(record.next_sequence);
@@ -241,6 +254,10 @@ Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::
 }  // namespace
 
 std::string to_text(const FlightRecord& record) {
+  LOCKSTEP_CHECK_GE(record.rank, 0);
+  LOCKSTEP_CHECK_LT(record.rank, record.size);
+  LOCKSTEP_CHECK(record.collectives.empty() ||
+                 record.collectives.back().sequence + 1 == record.next_sequence);
   std::string out;
   out.reserve(2048);  // some forty lines
   Line(out, kTitle).number(kVersion);

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
@@ -19,6 +21,11 @@ std::string describe(const Header& header) {
 Agreement::Agreement(::gloo::transport::Context& transport, const EventLoop& loop, WaitBoard& board,
                      std::vector<int> peers, Channel channel)
     : peers_(std::move(peers)), channel_(channel), lanes_(peers_.empty() ? 0 : kWindow) {
+  for (const int peer : peers_) {
+    LOCKSTEP_CHECK_LE(0, peer);
+    LOCKSTEP_CHECK_LT(peer, transport.size);
+    LOCKSTEP_CHECK(peer != transport.rank);
+  }
   for (Lane& lane : lanes_) {
     lane.received.resize(peers_.size());
     lane.sender = std::make_unique<WatchedBuffer>(
@@ -46,6 +53,7 @@ void Agreement::send(std::uint32_t tag, const Header& mine, Waiter& waiter) {
 int Agreement::compare(std::uint32_t tag, Waiter& waiter, Header& theirs) {
   if (peers_.empty()) return kNone;
   Lane& lane = lanes_[tag % kWindow];
+  LOCKSTEP_CHECK_EQ(lane.receivers.size(), peers_.size());
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     WatchedBuffer& receiver = *lane.receivers[i];
     receiver.set_waiter(&waiter);

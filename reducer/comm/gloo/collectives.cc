@@ -40,11 +40,15 @@ std::size_t bytes_of(const Collective& collective) {
       round_up(std::max((bytes + longest - 1) / longest, 2 * ranks), ranks);
   const std::uint64_t chunk = segments / ranks * round_up((bytes + segments - 1) / segments, width);
   const std::uint64_t first = (static_cast<std::uint64_t>(context.rank) + 2) % ranks * chunk;
+  LOCKSTEP_CHECK_LE(bytes, chunk * ranks);  // The chunks cover the data.
   const auto sum = scaled_sum_function(collective.dtype);
+  LOCKSTEP_CHECK(sum != nullptr);
   const std::byte* const data = collective.data;
   const double factor = collective.factor;
   return [=](void* out, const void* local, const void* incoming, std::size_t elements) {
     const auto at = static_cast<std::uint64_t>(static_cast<const std::byte*>(out) - data);
+    // Gloo adds into the data, from whose place the chunk is known.
+    LOCKSTEP_CHECK_LE(at + elements * width, bytes);
     const bool is_first_hop = at >= first && at - first < chunk;
     sum(out, local, incoming, elements, factor, is_first_hop ? Scaled::kBoth : Scaled::kLocal);
   };
@@ -52,6 +56,9 @@ std::size_t bytes_of(const Collective& collective) {
 
 void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                 std::uint32_t tag, const GlooOptions& options) {
+  LOCKSTEP_CHECK(sum_function(collective.dtype) != nullptr);
+  // Only in a ring is it known where a sum begins, and what is scaled already.
+  LOCKSTEP_CHECK(collective.factor == 1.0 || options.algorithm == GlooOptions::Algorithm::kRing);
   ::gloo::AllreduceOptions gloo(context);
   auto buffer = context->createUnboundBuffer(collective.data, bytes_of(collective));
   // Gloo takes the element's size from a type. Which type does not matter, because the sum is ours.
@@ -88,6 +95,8 @@ void rank_ordered_all_reduce(const Collective& collective,
   const std::size_t width = size_of(collective.dtype);
   const std::uint64_t share = (collective.count + world - 1) / world;
   const auto begin = [&](std::uint64_t r) { return std::min(r * share, collective.count); };
+  LOCKSTEP_CHECK_LT(rank, world);
+  LOCKSTEP_CHECK_EQ(begin(world), collective.count);  // The shards are the whole.
   std::vector<std::int64_t> sent;
   for (std::uint64_t r = 0; r < world; ++r)
     sent.push_back(static_cast<std::int64_t>((begin(r + 1) - begin(r)) * width));
@@ -114,6 +123,8 @@ void rank_ordered_all_reduce(const Collective& collective,
 
 void broadcast(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                std::uint32_t tag) {
+  LOCKSTEP_CHECK_LE(0, collective.root);
+  LOCKSTEP_CHECK_LT(collective.root, context->size);
   ::gloo::BroadcastOptions gloo(context);
   gloo.setOutput<std::uint8_t>(context->createUnboundBuffer(collective.data, bytes_of(collective)));
   gloo.setRoot(collective.root);
@@ -124,6 +135,7 @@ void broadcast(const Collective& collective, const std::shared_ptr<::gloo::Conte
 // The contribution is copied here, so it may already lie in its place in the result.
 void all_gather(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                 std::uint32_t tag) {
+  LOCKSTEP_CHECK(collective.gathered != nullptr);
   const std::size_t bytes = bytes_of(collective);
   std::byte* const own = collective.gathered + static_cast<std::size_t>(context->rank) * bytes;
   if (own != collective.data) std::memmove(own, collective.data, bytes);
@@ -138,6 +150,9 @@ void all_gather(const Collective& collective, const std::shared_ptr<::gloo::Cont
 
 void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
                   std::size_t bytes, std::uint64_t ranks, std::byte* sum) {
+  LOCKSTEP_CHECK_LT(1u, ranks);
+  LOCKSTEP_CHECK_LE(bytes, stride);
+  LOCKSTEP_CHECK_EQ(bytes % size_of(collective.dtype), 0u);
   const std::size_t elements = bytes / size_of(collective.dtype);
   if (collective.factor == 1.0) {
     std::memcpy(sum, parts, bytes);

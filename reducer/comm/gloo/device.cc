@@ -112,6 +112,7 @@ class Yield final : public ::gloo::transport::tcp::Handler {
 }  // namespace
 
 EventLoop::EventLoop(const std::shared_ptr<::gloo::transport::Device>& device) {
+  LOCKSTEP_CHECK(device != nullptr);
   static Yield yield;  // It outlives every loop.
   const auto tcp = std::dynamic_pointer_cast<::gloo::transport::tcp::Device>(device);
   if (tcp == nullptr) return;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -54,6 +56,7 @@ std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash) {
 }
 
 void append_hex(std::string& out, std::uint64_t value, int digits) {
+  LOCKSTEP_CHECK_LE(digits, 16);
   for (int i = digits - 1; i >= 0; --i) out += "0123456789abcdef"[(value >> (4 * i)) & 0xf];
 }
 
@@ -163,6 +166,7 @@ std::string file_name_of(std::string_view key) {
   name = "h.";
   append_hex(name, fnv1a(key, 0xcbf29ce484222325u), 16);
   append_hex(name, fnv1a(key, 0x9e3779b97f4a7c15u), 16);
+  LOCKSTEP_CHECK_LE(name.size(), kLongestSpelledName);
   return name;
 }
 
@@ -190,6 +194,7 @@ Result<bool> FileStore::set(std::string_view key, std::string_view value) {
 }
 
 Result<std::string> FileStore::get(std::string_view key, platform::Deadline deadline) {
+  static_assert(kFirstPoll < kLongestPoll);  // The first turn is known by its interval.
   const std::string path = path_of(key);
   platform::Mutex mutex("file_store.poll");
   platform::CondVar nobody_notifies("file_store.poll");

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/base/check.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep {
@@ -53,6 +54,7 @@ class ForwardingBuffer final : public ::gloo::transport::UnboundBuffer {
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
   void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) override {
+    LOCKSTEP_CHECK_LE(offset, size);
     before_send_({static_cast<std::uint8_t>(slot >> 56),
                   to,
                   {static_cast<std::byte*>(ptr), size},

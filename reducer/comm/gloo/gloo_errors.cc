@@ -25,6 +25,7 @@ bool swaps_ports() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(1);
+  static_assert(sizeof address <= sizeof storage);
   std::memcpy(&storage, &address, sizeof address);
   return ::gloo::transport::tcp::Address(storage).str().ends_with(
              ":" + std::to_string(address.sin_port)) &&

@@ -2,6 +2,7 @@
 
 #include <gloo/types.h>
 
+#include "reducer/base/check.h"
 #include "reducer/comm/gloo/collectives.h"
 
 namespace lockstep {
@@ -13,6 +14,8 @@ inline namespace LOCKSTEP_NS {
 bool GlooFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) {
   const auto world = static_cast<std::size_t>(size());
   const auto self = static_cast<std::size_t>(rank());
+  LOCKSTEP_CHECK_LT(self, world);
+  LOCKSTEP_CHECK_LT(0u, frame_bytes);
   const auto slot = ::gloo::Slot::build(::gloo::kAlltoallSlotPrefix, tag_);
   const auto sender = context_->createUnboundBuffer(out, world * frame_bytes);
   const auto receiver = context_->createUnboundBuffer(in, world * frame_bytes);

@@ -118,6 +118,9 @@ GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOpt
 }
 
 void GlooProcessGroup::Impl::begin_threads() {
+  LOCKSTEP_CHECK(!workers_.empty());
+  LOCKSTEP_CHECK_LE(workers_.size(), std::size_t{kMaxWorkers});
+  LOCKSTEP_CHECK(!watchdog_.joinable());
   const WithoutSigpipe guard;  // The threads inherit it; they write to peers that may be gone.
   mesh().set_standing([this] { return standing(); });
   for (std::size_t i = 0; i < workers_.size(); ++i) {
@@ -153,6 +156,7 @@ GlooProcessGroup::Impl::~Impl() {
   if (is_busy)
     mesh().abort(Status(Code::kAborted, "the group was destroyed with operations in flight"));
   end_threads();
+  LOCKSTEP_CHECK_EQ(head_, tail_);  // Every Work is complete.
 }
 
 Status GlooProcessGroup::Impl::check(const Collective& collective) const {
@@ -191,6 +195,9 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
     note_collective(health.failure(), collective, static_cast<std::int64_t>(tail_));
     return health;
   }
+  LOCKSTEP_CHECK(!is_stopping_);
+  LOCKSTEP_CHECK_LE(head_, next_);
+  LOCKSTEP_CHECK_LE(next_, tail_);
   Operation* const place = operations_.push(head_, tail_);
   if (place == nullptr) return out_of_memory();
   Operation& operation = *place;
@@ -220,6 +227,9 @@ void GlooProcessGroup::Impl::work(int index) {
     });
     if (next_ == tail_) return;
     Operation& operation = at(next_++);
+    LOCKSTEP_CHECK_EQ(operation.worker, kNone);  // No other worker has taken it.
+    LOCKSTEP_CHECK_EQ(static_cast<std::uint64_t>(operation.sequence) + 1, next_);
+    LOCKSTEP_CHECK_LE(next_ - head_, Agreement::kWindow);
     operation.worker = index;
     worker.waiter.peer.store(kNone, std::memory_order_relaxed);
     progress_.note();
@@ -231,6 +241,7 @@ void GlooProcessGroup::Impl::work(int index) {
     // The operation leaves the ring before its owner is notified, because the owner may destroy the
     // group then.
     Work* const done = operation.work;
+    LOCKSTEP_CHECK(!operation.has_ended);
     operation.has_ended = true;
     progress_.note();
     while (head_ < next_ && at(head_).has_ended) ++head_;
@@ -250,6 +261,7 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
       run_alone(collective);
       return Status();
     }
+    LOCKSTEP_CHECK(worker.context != nullptr);
     if (Status status = agree(operation, worker); !status.ok()) return status;
     worker.waiter.phase.store(Waiter::Phase::kPayload, std::memory_order_relaxed);
     if (collective.verify && collective.count > 0) return run_checked(operation, worker);
@@ -289,6 +301,7 @@ Status GlooProcessGroup::Impl::agree(const Operation& operation, Worker& worker)
   if (different == kNone && asks_all)
     different = mesh().with_others().compare(tags.others, worker.waiter, theirs);
   if (different == kNone) return Status();
+  LOCKSTEP_CHECK(theirs != mine);
   Failure failure;
   failure.code = Code::kMismatch;
   failure.suspect = different;
@@ -330,6 +343,7 @@ void GlooProcessGroup::Impl::watch() {
           [this]() LOCKSTEP_REQUIRES(mutex_) { return is_stopping_; });
       if (is_stopping_ || head_ == tail_ || !is_overdue()) continue;
       const Operation operation = at(head_);
+      LOCKSTEP_CHECK(!operation.has_ended);
       lock.unlock();
       mesh().fail(overdue(operation));
       lock.lock();
@@ -351,6 +365,7 @@ Failure GlooProcessGroup::Impl::overdue(const Operation& operation) {
   const auto limit =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count();
   failure.detail = "no progress within " + std::to_string(limit) + " ms";
+  LOCKSTEP_CHECK_LT(operation.worker, static_cast<int>(workers_.size()));
   if (operation.worker != kNone) {
     const Waiter& waiter = workers_[static_cast<std::size_t>(operation.worker)].waiter;
     failure.suspect = waiter.peer.load(std::memory_order_relaxed);
@@ -364,9 +379,12 @@ Failure GlooProcessGroup::Impl::overdue(const Operation& operation) {
 // the chain of waits ends, or to this rank if no other one answers it.
 std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& suspect,
                                             bool has_begun) {
+  LOCKSTEP_CHECK_LE(0, suspect);
+  LOCKSTEP_CHECK_LT(suspect, mesh().size());
   const platform::Duration limit =
       std::clamp<platform::Duration>(options_.timeout / 4, kShortestRollCall, kLongestRollCall);
   const ChainEnd end = mesh().call_roll(platform::Deadline::in(limit));
+  LOCKSTEP_CHECK_LT(end.rank, mesh().size());
   const bool is_direct = end.rank == kNone || end.rank == mesh().rank();
   if (is_direct)
     return (has_begun ? "; waiting for data from or to rank "
@@ -385,6 +403,7 @@ std::string GlooProcessGroup::Impl::held_up(const Operation& operation, int& sus
 
 Standing GlooProcessGroup::Impl::standing() {
   platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK_LE(head_, tail_);
   Standing standing;
   standing.has_operation = head_ != tail_ ? 1 : 0;
   if (head_ == tail_ || at(head_).worker == kNone) return standing;

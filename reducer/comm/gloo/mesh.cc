@@ -38,6 +38,7 @@ Result<std::unique_ptr<Mesh>> Mesh::connect(Store& store, int rank, int size,
 }
 
 Status Mesh::open(Store& store, const GlooContextOptions& options, platform::Deadline deadline) {
+  LOCKSTEP_CHECK(!connections_.is_connected());
   if (size() == 1) return Status();
   LOCKSTEP_RETURN_IF_ERROR(connections_.meet(store, options, deadline));
   const EventLoop::Hurry hurry(loop());
@@ -74,6 +75,8 @@ void Mesh::open_agreements() {
     neighbours.insert(neighbours.end(), others.begin(), others.end());
     others.clear();
   }
+  // A rank compares with every other one, and with none of them twice.
+  LOCKSTEP_CHECK_EQ(neighbours.size() + others.size() + 1, static_cast<std::size_t>(size()));
   with_neighbours_ = std::make_unique<Agreement>(*transport(), loop(), board_,
                                                  std::move(neighbours), Channel::kNeighbours);
   with_others_ = std::make_unique<Agreement>(*transport(), loop(), board_, std::move(others),
@@ -137,6 +140,8 @@ bool Mesh::end(const Failure& failure, const Failure& for_peers) {
 }
 
 Failure Mesh::explain(const std::exception& error, int waited_for) {
+  LOCKSTEP_CHECK_GE(waited_for, kNone);
+  LOCKSTEP_CHECK_LT(waited_for, size());
   const std::string text = error.what();
   Failure failure;
   failure.code = code_of_gloo_error(text);
@@ -198,6 +203,8 @@ ChainEnd Mesh::call_roll(platform::Deadline deadline) {
   ChainEnd end;
   changed_.wait(mutex_, deadline, [this, &end]() LOCKSTEP_REQUIRES(mutex_) {
     if (!cause_.ok()) return true;
+    // The monitor may still be about to give this rank's standing.
+    if (!roll_call_.standings[static_cast<std::size_t>(rank())]) return false;
     end = end_of_chain(roll_call_.standings, rank());
     return end.has_answered || end.rank == kNone;
   });
@@ -215,6 +222,9 @@ void Mesh::Usage::release() {
 }
 
 Mesh::Tags Mesh::Usage::begin_operation(bool asks_neighbours, bool asks_others) {
+  LOCKSTEP_CHECK(is_claimed_);
+  LOCKSTEP_CHECK_GE(in_flight_, 0);
+  LOCKSTEP_CHECK(asks_neighbours || !asks_others);  // The neighbours come first: see agreement.h.
   ++in_flight_;
   const Tags tags = next_tags_;
   ++next_tags_.operation;
@@ -253,6 +263,7 @@ void Mesh::end_operation() {
 // --- The monitor.
 
 void Mesh::monitor() {
+  LOCKSTEP_CHECK(mailbox_.is_open());
   for (;;) {
     std::optional<int> peer;
     try {
@@ -276,6 +287,7 @@ bool Mesh::hear(int peer) {
   if (const std::optional<Standing> standing = mailbox_.new_standing(peer)) {
     {
       platform::MutexLock lock(mutex_);
+      LOCKSTEP_CHECK_EQ(roll_call_.standings.size(), static_cast<std::size_t>(size()));
       roll_call_.standings[static_cast<std::size_t>(peer)] = standing;
       changed_.notify_all();
     }
@@ -294,6 +306,7 @@ void Mesh::lose(const Failure& failure) {
   {
     platform::MutexLock lock(mutex_);
     if (!cause_.ok()) return;
+    LOCKSTEP_CHECK(loss_.ok());  // The monitor ends with the first loss.
     loss_ = Status(failure);
     const bool is_over = changed_.wait(mutex_, platform::Deadline::in(kGraceForLostPeer),
                                        [this]() LOCKSTEP_REQUIRES(mutex_) {

@@ -55,6 +55,7 @@ void append_address(std::string& out, const std::vector<char>& address) {
 }
 
 bool find_address(std::string_view bytes, int index, std::vector<char>& address) {
+  LOCKSTEP_CHECK_LE(0, index);
   for (int i = 0; i <= index; ++i) {
     std::uint32_t length = 0;
     if (bytes.size() < sizeof length) return false;
@@ -70,6 +71,9 @@ bool find_address(std::string_view bytes, int index, std::vector<char>& address)
 }  // namespace
 
 Failure MeshConnections::failure(Code code, int suspect, std::string detail) const {
+  LOCKSTEP_CHECK_GE(suspect, kNone);
+  LOCKSTEP_CHECK_LT(suspect, size_);
+  LOCKSTEP_CHECK(suspect != rank_);
   Failure failure;
   failure.code = code;
   failure.rank = rank_;
@@ -105,6 +109,7 @@ Status MeshConnections::connect(Store& store, Deadline deadline) {
 // Waits until every rank has announced itself. A missing rank is noticed here, so nothing of Gloo
 // has begun yet.
 Status MeshConnections::await_peers(Store& store, Deadline deadline) {
+  LOCKSTEP_CHECK(transport_ == nullptr);
   const Result<bool> is_first = store.set(key_of("here/", rank_), std::to_string(size_));
   if (!is_first) return is_first.error();
   if (!*is_first)
@@ -136,6 +141,7 @@ Status MeshConnections::await_peers(Store& store, Deadline deadline) {
 }
 
 Status MeshConnections::publish(Store& store, Deadline deadline) {
+  LOCKSTEP_CHECK(transport_ == nullptr);
   transport_ = device_->createContext(rank_, size_);
   // Gloo waits up to five times this long for one connection.
   transport_->setTimeout(std::max(left_until(deadline) / 5, milliseconds(1)));
@@ -156,6 +162,8 @@ Status MeshConnections::publish(Store& store, Deadline deadline) {
 // Connects in the order of ranks, as Gloo does. One end of a pair listens and waits, and the other
 // connects without waiting for anybody, so the order cannot deadlock.
 Status MeshConnections::connect_pairs(Store& store, Deadline deadline) {
+  LOCKSTEP_CHECK(transport_ != nullptr);
+  LOCKSTEP_CHECK(closer_ == nullptr);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
     const std::string name = "rank " + std::to_string(peer);

@@ -79,6 +79,8 @@ void MeshMailbox::send_failed(const Failure& failure) {
 void MeshMailbox::send_notice(NoticeKind kind, const std::string& text) {
   LOCKSTEP_CHECK(is_open());
   LOCKSTEP_CHECK_LE(text.size(), sizeof sent_notice_.text);
+  // What is sent ends where the text does.
+  static_assert(offsetof(Notice, text) + sizeof sent_notice_.text == sizeof(Notice));
   sent_notice_.magic = kNoticeMagic;
   sent_notice_.kind = kind;
   std::memcpy(sent_notice_.text, text.data(), text.size());

@@ -24,6 +24,7 @@ using Vector [[gnu::vector_size(kVectorBytes)]] = T;
 
 template <typename T>
 void sum(void* out, const void* local, const void* incoming, std::size_t elements) {
+  static_assert(kVectorBytes % sizeof(T) == 0);
   auto* to = static_cast<std::byte*>(out);
   const auto* a = static_cast<const std::byte*>(local);
   const auto* b = static_cast<const std::byte*>(incoming);
@@ -51,6 +52,7 @@ void sum(void* out, const void* local, const void* incoming, std::size_t element
 template <typename T, bool kScaleLocal, bool kScaleIncoming>
 void scaled_sum_of(void* out, const void* local, const void* incoming, std::size_t elements,
                    T factor) {
+  static_assert(kVectorBytes % sizeof(T) == 0);
   auto* to = static_cast<std::byte*>(out);
   const auto* a = static_cast<const std::byte*>(local);
   const auto* b = static_cast<const std::byte*>(incoming);
@@ -104,6 +106,7 @@ void sum_bfloat16(void* out, const void* local, const void* incoming, std::size_
   using Narrow [[gnu::vector_size(16)]] = std::uint16_t;
   using Wide = Vector<std::uint32_t>;
   using Float = Vector<float>;
+  static_assert(sizeof(Wide) == 2 * sizeof(Narrow) && sizeof(Float) == sizeof(Wide));
   auto* to = static_cast<std::byte*>(out);
   const auto* a = static_cast<const std::byte*>(local);
   const auto* b = static_cast<const std::byte*>(incoming);

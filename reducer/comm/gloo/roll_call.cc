@@ -9,7 +9,9 @@ inline namespace LOCKSTEP_NS {
 
 ChainEnd end_of_chain(const Standings& standings, int self) {
   const int ranks = static_cast<int>(standings.size());
+  LOCKSTEP_CHECK_LE(0, self);
   LOCKSTEP_CHECK_LT(self, ranks);
+  LOCKSTEP_CHECK(standings[static_cast<std::size_t>(self)].has_value());
   const auto known = std::count_if(standings.begin(), standings.end(),
                                    [](const auto& standing) { return standing.has_value(); });
   int at = self;

@@ -19,6 +19,8 @@
 #include <string>
 #include <string_view>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -53,6 +55,7 @@ void set_close_on_exec(int descriptor) {
 // Returns family, port and host as bytes that can be compared; empty for anything but an internet
 // address.
 std::string name_of(const sockaddr_storage& address) {
+  static_assert(sizeof(sockaddr_in) <= sizeof address && sizeof(sockaddr_in6) <= sizeof address);
   std::string name;
   const auto append = [&name](const void* data, std::size_t bytes) {
     name.append(static_cast<const char*>(data), bytes);
@@ -89,6 +92,7 @@ std::uint64_t cookie_of(int descriptor) {
 
 // Whether the descriptor is an event loop with which `event` is registered.
 bool is_loop_of(int descriptor, int event) {
+  LOCKSTEP_CHECK_LE(0, event);
   const std::string path = "/proc/self/fdinfo/" + std::to_string(descriptor);
   const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "re"));
   if (file == nullptr) return false;

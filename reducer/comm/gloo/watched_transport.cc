@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -61,8 +63,12 @@ class WorkerContext final : public ::gloo::Context {
 
 }  // namespace
 
+WaitBoard::~WaitBoard() { LOCKSTEP_CHECK(first_ == nullptr); }
+
 void WaitBoard::add(WatchedBuffer& buffer) {
   platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(buffer.next_ == nullptr);
+  LOCKSTEP_CHECK(buffer.previous_ == nullptr);
   buffer.next_ = first_;
   if (first_ != nullptr) first_->previous_ = &buffer;
   first_ = &buffer;
@@ -70,6 +76,7 @@ void WaitBoard::add(WatchedBuffer& buffer) {
 
 void WaitBoard::remove(WatchedBuffer& buffer) {
   platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK_EQ(buffer.previous_ == nullptr, first_ == &buffer);
   if (buffer.next_ != nullptr) buffer.next_->previous_ = buffer.previous_;
   (buffer.previous_ != nullptr ? buffer.previous_->next_ : first_) = buffer.next_;
 }
@@ -80,6 +87,7 @@ void WaitBoard::interrupt() {
   is_interrupted_.store(true, std::memory_order_release);
   platform::MutexLock lock(mutex_);
   for (WatchedBuffer* buffer = first_; buffer != nullptr; buffer = buffer->next_) {
+    LOCKSTEP_CHECK(buffer->next_ == nullptr || buffer->next_->previous_ == buffer);
     buffer->abortWaitRecv();
     buffer->abortWaitSend();
   }

@@ -63,6 +63,7 @@ class WatchedBuffer;
 class WaitBoard {
  public:
   WaitBoard() : mutex_("gloo.wait_board") {}
+  ~WaitBoard();
   WaitBoard(const WaitBoard&) = delete;
   WaitBoard& operator=(const WaitBoard&) = delete;
 

@@ -27,9 +27,11 @@ Status compare_headers(std::span<const CollectiveHeader> headers, int rank) {
     if (2 * alike > static_cast<std::ptrdiff_t>(headers.size()))
       failure.suspect = differing(header);
   }
+  LOCKSTEP_CHECK_LE(0, failure.suspect);
   // The suspect may have entered what this rank has; the text shows two that differ.
   const bool differs = headers[static_cast<std::size_t>(failure.suspect)] != mine;
   const int told = differs ? failure.suspect : other;
+  LOCKSTEP_CHECK(told != rank);
   failure.detail = "rank " + std::to_string(rank) + " entered " + describe(mine) + "; rank " +
                    std::to_string(told) + " entered " +
                    describe(headers[static_cast<std::size_t>(told)]);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/base/check.h"
 #include "reducer/base/loader_error.h"
 #include "reducer/comm/nccl/nccl_functions.h"
 
@@ -109,6 +110,8 @@ std::size_t config_size(int version) {
     constexpr std::size_t kWord = alignof(NcclConfig);
     return (last_int + sizeof(int) + kWord - 1) / kWord * kWord;
   };
+  // The newest version has every field.
+  static_assert(through(offsetof(NcclConfig, nvlsHostMode)) == sizeof(NcclConfig));
   if (version >= 23203) return through(offsetof(NcclConfig, nvlsHostMode));
   if (version >= 23102) return through(offsetof(NcclConfig, hostCftMode));
   if (version >= 23007) return through(offsetof(NcclConfig, graphStreamOrdering));
@@ -188,6 +191,9 @@ std::span<const NcclFunctionName> nccl_functions() {
     visit_optional(api, [&](const char* name, int since, auto*) {
       found.push_back({name, since, false});
     });
+    // Every pointer of the table has its visit.
+    constexpr std::size_t kPointers = sizeof(NcclRequiredFunctions) + sizeof(NcclOptionalFunctions);
+    LOCKSTEP_CHECK_EQ(found.size(), kPointers / sizeof(void (*)()));
     return found;
   }();
   return names;
@@ -196,6 +202,7 @@ std::span<const NcclFunctionName> nccl_functions() {
 NcclConfig make_nccl_config(int version) {
   NcclConfig config{};
   config.size = config_size(version);
+  LOCKSTEP_CHECK_LE(config.size, sizeof config);  // NCCL reads so many bytes.
   config.magic = kNcclConfigMagic;
   config.version = static_cast<unsigned int>(version);
   int* const chosen_by_nccl[] = {&config.blocking,

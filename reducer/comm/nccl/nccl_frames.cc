@@ -13,6 +13,8 @@ namespace {
 
 void add_integers(const std::byte* parts, std::size_t stride, std::size_t bytes, std::size_t ranks,
                   std::byte* sum) {
+  LOCKSTEP_CHECK_LE(bytes, stride);
+  LOCKSTEP_CHECK_EQ(bytes % sizeof(std::uint32_t), 0u);
   std::memcpy(sum, parts, bytes);
   for (std::size_t r = 1; r < ranks; ++r) {
     for (std::size_t at = 0; at < bytes; at += sizeof(std::uint32_t)) {
@@ -29,6 +31,8 @@ void add_integers(const std::byte* parts, std::size_t stride, std::size_t bytes,
 }  // namespace
 
 Status NcclFrames::run(const Collective& collective, const CollectiveId& id) {
+  LOCKSTEP_CHECK(collective.verify);
+  LOCKSTEP_CHECK_LT(0u, collective.count);
   if (collective.device != &device_) return run_on_host(collective, id);
   const bool is_gather = collective.op == Op::kAllGather;
   const std::size_t bytes = collective.count * size_of(collective.dtype);
@@ -74,6 +78,9 @@ bool NcclFrames::exchange(std::byte* out, std::byte* in, std::size_t frame_bytes
 
 void NcclFrames::add_in_order(const Collective& collective, const std::byte* parts,
                               std::size_t stride, std::size_t bytes, std::byte* sum) {
+  LOCKSTEP_CHECK(collective.factor == 1.0);  // An NCCL group does not scale.
+  LOCKSTEP_CHECK_LE(bytes, stride);
+  LOCKSTEP_CHECK_EQ(bytes % size_of(collective.dtype), 0u);
   const auto ranks = static_cast<std::size_t>(size_);
   if (collective.dtype == DType::kInt32) return add_integers(parts, stride, bytes, ranks, sum);
   const std::size_t all = (ranks + 1) * bytes;

@@ -44,6 +44,7 @@ Status NcclGroupCommunicator::shrink(NcclGroupCommunicator& parent, NcclLink::Pa
                                      const std::vector<int>& excluded, Deadline deadline) {
   LOCKSTEP_CHECK_EQ(*origin_, '\0');  // A communicator is made once.
   LOCKSTEP_CHECK(!excluded.empty());
+  LOCKSTEP_CHECK(*parent.origin_ != '\0');
   origin_ = "ncclCommShrink";
   id_ = parent.id_ + 1;
   return link_.init_from(

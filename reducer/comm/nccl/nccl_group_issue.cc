@@ -38,6 +38,8 @@ void NcclProcessGroup::Impl::issue() {
     lock.lock();
     queue_.end_issue();
     if (status.ok()) {
+      const bool has_header = options_.agree && size() > 1;
+      LOCKSTEP_CHECK_EQ(operation.stage == Stage::kHeaderSubmitted, has_header);
       operation.stage = Stage::kSubmitted;
     } else if (cause_.ok()) {
       fail_locked(about(operation, std::move(status.failure())));
@@ -79,6 +81,7 @@ Status NcclProcessGroup::Impl::settle() {
     Status status = stream_.synchronize(event, Deadline::in(options_.poll));
     if (status.ok() || status.code() != Code::kTimeout) return status;
     MutexLock lock(mutex_);
+    LOCKSTEP_CHECK(queue_.is_issuing());
     if (!cause_.ok()) return Status(Code::kAborted, "the group ended meanwhile");
   }
 }

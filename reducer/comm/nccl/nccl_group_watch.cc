@@ -34,6 +34,8 @@ void NcclProcessGroup::Impl::watch() {
     if (!cause_.ok() || queue_.is_empty()) break;  // The group is being destroyed.
     look_at_oldest();
   }
+  LOCKSTEP_CHECK(end_.is_leaving());
+  LOCKSTEP_CHECK(queue_.is_empty());  // Every Work is complete.
   end_.note_thread_ended();
   changed_.notify_all();
 }
@@ -43,6 +45,8 @@ void NcclProcessGroup::Impl::watch() {
 // payload fail, after their headers were exchanged; the headers, which say why, must be compared
 // first.
 void NcclProcessGroup::Impl::look_at_oldest() {
+  LOCKSTEP_CHECK(cause_.ok());
+  LOCKSTEP_CHECK(!queue_.is_empty());
   Status found;  // What ends the operation, if it does not move on.
   {
     const MutexUnlock unlocked(mutex_);
@@ -64,6 +68,7 @@ void NcclProcessGroup::Impl::look_at_oldest() {
         status = stream_.compare_headers(header_of(operation.collective, operation.sequence));
     }
     if (!cause_.ok()) return;
+    LOCKSTEP_CHECK(&operation == &queue_.oldest());  // Only this thread removes one.
     if (!status.ok() && status.code() != Code::kTimeout)
       return fail_locked(about(operation, std::move(status.failure())));
     if (has_come && !is_told) return complete_oldest();
@@ -142,6 +147,8 @@ void NcclProcessGroup::Impl::fail_locked(const Status& cause) {
 // Tells the peers why the group has ended. The first cause may be that of a peer, but a user's
 // abort stays this rank's cause.
 void NcclProcessGroup::Impl::publish_cause() {
+  LOCKSTEP_CHECK(!cause_.ok());
+  LOCKSTEP_CHECK(!end_.is_published());
   const bool is_users = !for_peers_.ok();
   Status first = cause_.status();
   const std::size_t known = first.failure().later.size();
@@ -164,6 +171,7 @@ void NcclProcessGroup::Impl::publish_cause() {
 // issuing thread has come back, and the GPU is done. Returns false if that takes too long, and the
 // cause says so then.
 bool NcclProcessGroup::Impl::await_unused_memory() {
+  LOCKSTEP_CHECK(end_.is_published());
   const Deadline bound = Deadline::in(2 * options_.grace + options_.end_timeout);
   const bool is_aborted = changed_.wait(
       mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.is_communicator_ended(); });
@@ -178,7 +186,10 @@ bool NcclProcessGroup::Impl::await_unused_memory() {
     const Status status = stream_.synchronize(stream_.record(), for_gpu);
     is_over = status.code() != Code::kTimeout;
   }
-  if (is_aborted && is_over) return true;
+  if (is_aborted && is_over) {
+    LOCKSTEP_CHECK(!queue_.is_issuing());  // A group that has failed issues nothing more.
+    return true;
+  }
   std::string text = !is_aborted ? "ncclCommAbort did not return"
                      : is_out    ? "the GPU did not end what it was given"
                                  : "a thread did not come back from NCCL or the driver";
@@ -211,6 +222,7 @@ void NcclProcessGroup::Impl::finish_failed() {
 void NcclProcessGroup::Impl::close() {
   if (options_.enter_thread) options_.enter_thread();
   MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(!end_.is_communicator_ended());
   closing_.wait(mutex_, Deadline::never(),
                 [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.is_leaving() || !cause_.ok(); });
   if (!cause_.ok()) {
@@ -224,6 +236,7 @@ void NcclProcessGroup::Impl::close() {
     else
       communicator_.finish_end();  // It was revoked.
   } else {
+    LOCKSTEP_CHECK(queue_.is_empty());  // Otherwise shut_down() has made a cause.
     // The other threads have nothing to do any more.
     changed_.wait(mutex_, Deadline::in(options_.end_timeout),
                   [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.running_threads() == 1; });

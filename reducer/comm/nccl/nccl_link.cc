@@ -92,6 +92,7 @@ bool NcclLink::enter() {
   changed_.wait(mutex_, Deadline::never(),
                 [this]() LOCKSTEP_REQUIRES(mutex_) { return has_ended_ || !is_inside_; });
   if (has_ended_) return false;
+  LOCKSTEP_CHECK(is_alive_);
   is_inside_ = true;
   return true;
 }
@@ -121,6 +122,7 @@ void NcclLink::nap(Duration& span) {
 }
 
 NcclResult NcclLink::ask(NcclComm comm) const {
+  LOCKSTEP_CHECK(comm != nullptr);
   NcclResult state = NcclResult::kSuccess;
   const NcclResult result = api_.comm_get_async_error(comm, &state);
   return result == NcclResult::kSuccess ? state : result;
@@ -198,6 +200,7 @@ Status NcclLink::finish_init(const char* what, NcclResult result, int rank, int 
   if (status.ok()) status = check_made(what, rank, size);
   {
     MutexLock lock(mutex_);
+    LOCKSTEP_CHECK(!is_alive_);  // A communicator is made once.
     is_alive_ = status.ok();
   }
   if (status.ok()) return status;
@@ -279,6 +282,7 @@ bool NcclLink::take_over(Duration grace) {
 bool NcclLink::is_at_rest() const {
   {
     MutexLock lock(mutex_);
+    LOCKSTEP_CHECK(has_ended_);
     if (is_inside_) return false;
   }
   return ask(comm_) == NcclResult::kSuccess;
@@ -303,6 +307,7 @@ void NcclLink::abort(Duration grace) {
   if (!take_over(grace)) return;
   {
     MutexLock lock(mutex_);
+    LOCKSTEP_CHECK(is_alive_);  // Nobody else ends it.
     is_alive_ = false;
   }
   // Its result changes nothing, because there is no second way to end it.
@@ -329,6 +334,7 @@ void NcclLink::leave(Deadline deadline) {
   if (result != NcclResult::kSuccess) return abort(Duration(0));
   {
     MutexLock lock(mutex_);
+    LOCKSTEP_CHECK(is_alive_);  // Nobody else ends it.
     is_alive_ = false;
   }
   static_cast<void>(api_.comm_destroy(comm_));

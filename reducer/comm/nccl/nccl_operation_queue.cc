@@ -28,7 +28,9 @@ NcclOperation& NcclOperationQueue::begin_issue() {
   LOCKSTEP_CHECK(next() != nullptr);
   LOCKSTEP_CHECK(!is_issuing_);
   is_issuing_ = true;
-  NcclOperation& operation = operations_.at(next_++);
+  NcclOperation& operation = operations_.at(next_);
+  LOCKSTEP_CHECK_EQ(static_cast<std::uint64_t>(operation.sequence), next_);
+  ++next_;
   LOCKSTEP_CHECK(operation.stage == NcclOperation::Stage::kQueued);
   return operation;
 }
@@ -40,7 +42,9 @@ void NcclOperationQueue::end_issue() {
 
 NcclOperation& NcclOperationQueue::oldest() {
   LOCKSTEP_CHECK(!is_empty());
-  return operations_.at(oldest_);
+  NcclOperation& operation = operations_.at(oldest_);
+  LOCKSTEP_CHECK_EQ(static_cast<std::uint64_t>(operation.sequence), oldest_);
+  return operation;
 }
 
 void NcclOperationQueue::pop_oldest() {

@@ -113,6 +113,8 @@ Status NcclPayload::submit(const Collective& collective) {
 }
 
 Status NcclPayload::sum(const Collective& collective) {
+  LOCKSTEP_CHECK(nccl_can_sum(collective.dtype));
+  LOCKSTEP_CHECK(collective.factor == 1.0);
   const bool is_integral = collective.dtype == DType::kInt32;
   if (collective.reduction == Reduction::kRankOrdered && !is_integral && size_ > 1)
     return sum_in_order(collective);
@@ -131,6 +133,7 @@ Status NcclPayload::sum_in_order(const Collective& collective) {
   const std::size_t share = (count + ranks - 1) / ranks;
   const auto begin_of = [&](std::size_t rank) { return std::min(rank * share, count); };
   const auto share_of = [&](std::size_t rank) { return begin_of(rank + 1) - begin_of(rank); };
+  LOCKSTEP_CHECK_EQ(begin_of(ranks), count);  // The shards are the whole.
   const std::size_t own = share_of(static_cast<std::size_t>(rank_));
   LOCKSTEP_RETURN_IF_ERROR(scratch_.grow(device_, stream_, (ranks + 1) * share * width));
   std::byte* const shards = scratch_.data();

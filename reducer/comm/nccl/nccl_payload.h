@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "reducer/base/check.h"
 #include "reducer/comm/nccl/nccl_link.h"
 #include "reducer/comm/process_group.h"
 #include "reducer/device/device.h"
@@ -63,7 +64,10 @@ class NcclPayload {
   }
   bool has_stage() const;
   int take_stage();  // Takes a stage that is free.
-  void give_back(int stage) { at(stage).is_taken = false; }
+  void give_back(int stage) {
+    LOCKSTEP_CHECK(at(stage).is_taken);
+    at(stage).is_taken = false;
+  }
 
   // Submits a collective on GPU memory.
   Status submit(const Collective& collective);
@@ -77,7 +81,10 @@ class NcclPayload {
   Status submit_frames(const PinnedMemory& out, const PinnedMemory& in, std::size_t frame_bytes);
 
  private:
-  NcclStage& at(int stage) { return stages_[static_cast<std::size_t>(stage)]; }
+  NcclStage& at(int stage) {
+    LOCKSTEP_CHECK_LT(static_cast<std::size_t>(stage), stages_.size());
+    return stages_[static_cast<std::size_t>(stage)];
+  }
   Status sum(const Collective& collective);
   Status sum_in_order(const Collective& collective);
   void* native() const { return device_.native(stream_); }

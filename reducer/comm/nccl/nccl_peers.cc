@@ -170,16 +170,19 @@ Status NcclPeers::publish(Status own, const Failure& for_peers) {
 // --- Leaving.
 
 void NcclPeers::announce_shrink(std::int64_t entered) {
+  LOCKSTEP_CHECK_LE(0, entered);
   static_cast<void>(
       store_->set(key("shrinks"), std::to_string(rank_) + " " + std::to_string(entered)));
 }
 
 void NcclPeers::announce_departure(std::int64_t entered) {
+  LOCKSTEP_CHECK_LE(0, entered);
   static_cast<void>(store_->set(key("left/", rank_), std::to_string(entered)));
 }
 
 // A collective cannot end if a rank has made a smaller group before it.
 Status NcclPeers::look_for_shrink(std::int64_t sequence) {
+  LOCKSTEP_CHECK_LE(0, sequence);
   const Result<bool> is_there = store_->contains(key("shrinks"));
   if (!is_there || !*is_there) return {};
   const Result<std::string> text = store_->get(key("shrinks"), Deadline::in(options_.grace));
@@ -200,6 +203,7 @@ Status NcclPeers::look_for_shrink(std::int64_t sequence) {
 // A rank that has completed the collective may leave while others are still in it, and holds up
 // nobody.
 bool NcclPeers::has_left_before(std::int64_t sequence, int peer) {
+  LOCKSTEP_CHECK_LE(0, sequence);
   const std::string left = key("left/", peer);
   const Result<bool> is_there = store_->contains(left);
   if (!is_there || !*is_there) return false;

@@ -61,8 +61,10 @@ void NcclProcessGroup::Impl::release_by_abort() {
 
 Status NcclProcessGroup::Impl::begin_threads() {
   const auto begin = [this](platform::Thread& thread, const char* name, void (Impl::*body)()) {
+    LOCKSTEP_CHECK(!thread.joinable());
     {
       MutexLock lock(mutex_);
+      LOCKSTEP_CHECK(!end_.is_leaving());
       end_.note_thread_begun();
     }
     try {
@@ -96,6 +98,7 @@ bool NcclProcessGroup::Impl::shut_down() {
   if (!changed_.wait(mutex_, bound,
                      [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.running_threads() == 0; }))
     return false;
+  LOCKSTEP_CHECK(queue_.is_empty());  // Every Work is complete.
   const bool is_stuck = end_.is_stuck();
   lock.unlock();
   for (auto thread = threads_.rbegin(); thread != threads_.rend(); ++thread)
@@ -139,6 +142,8 @@ Status NcclProcessGroup::Impl::start(const Collective& collective, Work& work) {
     note_collective(refusal.failure(), collective, queue_.started());
     return refusal;
   }
+  LOCKSTEP_CHECK(!end_.is_leaving());
+  LOCKSTEP_CHECK(!end_.is_finished());
   const bool was_empty = queue_.is_empty();
   Operation* const operation = queue_.push(collective, work);
   if (operation == nullptr) return out_of_memory();
@@ -167,6 +172,7 @@ void NcclProcessGroup::Impl::abort(const Status& given) {
 // collective and would take it for a failure. Otherwise the communicator must have been revoked.
 NcclPeers::Remains NcclProcessGroup::Impl::end_for_shrink() {
   MutexLock lock(mutex_);
+  LOCKSTEP_CHECK(!end_.is_leaving());
   if (cause_.ok()) {
     if (queue_.is_empty()) end_.keep_communicator();
     Failure failure;
@@ -178,6 +184,7 @@ NcclPeers::Remains NcclProcessGroup::Impl::end_for_shrink() {
   const Deadline bound = Deadline::in(4 * (options_.grace + options_.end_timeout));
   const bool is_over = changed_.wait(
       mutex_, bound, [this]() LOCKSTEP_REQUIRES(mutex_) { return end_.is_finished(); });
+  LOCKSTEP_CHECK(!is_over || queue_.is_empty());
   const bool is_healthy = end_.is_communicator_kept();
   const bool is_released = is_over && !end_.is_stuck();
   lock.unlock();
@@ -246,6 +253,8 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
   if (is_excluded || !are_ranks)
     return failed(Status(Code::kInvalidArgument,
                          "who is left out of a smaller group is another rank of the old one"));
+  LOCKSTEP_CHECK_EQ(static_cast<std::size_t>(size) + excluded.size(),
+                    static_cast<std::size_t>(parent.size()));
   if (Status status = check_options(options, rank, size); !status.ok())
     return failed(std::move(status));
   // Making a stream is set-up, which may wait for all that runs on the GPU, so whatever hangs there
