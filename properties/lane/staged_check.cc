@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -236,6 +237,7 @@ class StagedCase {
     for (Staged& each : all_) prepare(gpu, each);
     is_running_ = true;
     const Duration begun = platform::now();
+    refuse_wrong(*group, gpu);
     std::int64_t number = 0;
     for (Staged& each : all_) {
       start(*group, gpu, each);
@@ -264,6 +266,26 @@ class StagedCase {
     is_running_ = false;
     group.reset();
     for (Staged& each : all_) each.data = each.gathered = {};
+  }
+
+  // What no group can carry out never comes to the GPU. It takes no number.
+  void refuse_wrong(StagedGroup& group, simulated::SimDevice& gpu) {
+    Collective fits;
+    fits.count = 4;
+    fits.device = &gpu;
+    std::vector<Collective> wrong(4, fits);  // the first has elements, and no data
+    const Ref<Storage> data = *gpu.allocate(fits.count * sizeof(float));
+    for (std::size_t i = 1; i < wrong.size(); ++i) wrong[i].data = data->data();
+    wrong[1].op = Op::kAllGather;
+    wrong[2].op = Op::kBroadcast;
+    wrong[2].root = size_;
+    wrong[3].count = std::numeric_limits<std::uint64_t>::max() / 2;
+    for (const Collective& each : wrong) {
+      Work work;
+      const Status status = group.start(each, work);
+      expect(status.code() == Code::kInvalidArgument && work.done(),
+             "it takes a collective that cannot be carried out", status);
+    }
   }
 
   void judge_start(Staged& each, std::int64_t number) {

@@ -1,6 +1,7 @@
 #include "reducer/comm/process_group.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "reducer/base/check.h"
 #include "reducer/device/device.h"
@@ -138,6 +139,23 @@ Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups
     if (now == seen) return status;
     seen = now;
   }
+}
+
+Status check_arguments(const Collective& collective, int size, int copies) {
+  LOCKSTEP_CHECK_LT(0, size);
+  LOCKSTEP_CHECK_LT(0, copies);
+  const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
+  const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_of(collective.dtype) /
+                             static_cast<std::uint64_t>(size) / static_cast<std::uint64_t>(copies);
+  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= size))
+    return invalid("the root of a broadcast is not a rank of the group");
+  if (collective.count > most)
+    return invalid("a collective's count is beyond what memory can hold");
+  if (collective.count == 0) return {};
+  if (collective.data == nullptr) return invalid("a collective has elements but no data");
+  if (collective.op == Op::kAllGather && collective.gathered == nullptr)
+    return invalid("an all_gather has nowhere to gather to");
+  return {};
 }
 
 // The group enforces its own deadline and knows which peer it waited for.

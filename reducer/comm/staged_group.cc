@@ -8,6 +8,17 @@
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
+namespace {
+
+// Takes the first element of a list out of it, if there is one.
+template <class T>
+std::list<T> first_of(std::list<T>& list) {
+  std::list<T> first;
+  if (!list.empty()) first.splice(first.begin(), list, list.begin());
+  return first;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<StagedGroup>> StagedGroup::create(std::shared_ptr<ProcessGroup> group,
                                                          Device& device) {
@@ -43,36 +54,29 @@ StagedGroup::~StagedGroup() {
     stream_.give_back();
     return;
   }
-  for (const std::unique_ptr<Entry>& entry : stuck_) {
-    entry->memory.data.abandon();
-    entry->memory.gathered.abandon();
+  for (Entry& entry : stuck_) {
+    entry.memory.data.abandon();
+    entry.memory.gathered.abandon();
   }
 }
 
-void StagedGroup::Queue::push(std::unique_ptr<Entry> entry) {
-  LOCKSTEP_CHECK(entry != nullptr);
+void StagedGroup::Queue::push(Entries entry) {
+  LOCKSTEP_CHECK_EQ(entry.size(), 1u);
   LOCKSTEP_CHECK(!is_closed_);
-  entries_.push_back(std::move(entry));
+  entries_.splice(entries_.end(), entry);
 }
 
-std::unique_ptr<StagedGroup::Entry> StagedGroup::Queue::pop() {
+StagedGroup::Entries StagedGroup::Queue::pop() {
   LOCKSTEP_CHECK(is_ready());
-  if (entries_.empty()) return nullptr;
-  std::unique_ptr<Entry> entry = std::move(entries_.front());
-  entries_.pop_front();
-  return entry;
+  return first_of(entries_);
 }
 
-// Returns an entry whose memory is not in use, or null.
-std::unique_ptr<StagedGroup::Entry> StagedGroup::unused_entry() {
-  if (spare_.empty()) return nullptr;
-  std::unique_ptr<Entry> entry = std::move(spare_.front());
-  spare_.pop_front();
-  return entry;
-}
+// Returns an entry whose memory is not in use, or none.
+StagedGroup::Entries StagedGroup::unused_entry() { return first_of(spare_); }
 
 Status StagedGroup::start(const Collective& collective, Work& work) try {
-  std::unique_ptr<Entry> entry;
+  LOCKSTEP_RETURN_IF_ERROR(check_arguments(collective, size()));
+  Entries started;
   {
     platform::MutexLock lock(mutex_);
     if (!cause_.ok()) {
@@ -80,23 +84,23 @@ Status StagedGroup::start(const Collective& collective, Work& work) try {
       note_collective(refusal.failure(), collective, next_sequence_);
       return refusal;
     }
-    entry = unused_entry();
+    started = unused_entry();
   }
-  if (!entry) entry = std::make_unique<Entry>();
-  entry->collective = collective;
-  entry->work = &work;
-  entry->is_staged = collective.device != nullptr && !collective.device->is_host();
-  Result<Event> downloaded =
-      entry->is_staged ? stream_.download(collective, entry->memory) : Event();
+  if (started.empty()) started.emplace_back();
+  Entry& entry = started.front();
+  entry.collective = collective;
+  entry.work = &work;
+  entry.is_staged = collective.device != nullptr && !collective.device->is_host();
+  Result<Event> downloaded = entry.is_staged ? stream_.download(collective, entry.memory) : Event();
   platform::MutexLock lock(mutex_);
   if (!downloaded) {
     note_collective(downloaded.error().failure(), collective, next_sequence_);
     return std::move(downloaded.error());
   }
-  entry->downloaded = *downloaded;
+  entry.downloaded = *downloaded;
   // What is in flight was started, and is counted.
   LOCKSTEP_CHECK_LE(in_flight_, static_cast<std::size_t>(next_sequence_));
-  to_send_.push(std::move(entry));
+  to_send_.push(std::move(started));
   ++in_flight_;
   work.begin(next_sequence_++);
   changed_.notify_all();
@@ -114,14 +118,14 @@ void StagedGroup::abort(const Status& given) {
   group_->abort(cause);
 }
 
-std::unique_ptr<StagedGroup::Entry> StagedGroup::next_to_send() {
+StagedGroup::Entries StagedGroup::next_to_send() {
   platform::MutexLock lock(mutex_);
   changed_.wait(mutex_, platform::Deadline::never(),
                 [this]() LOCKSTEP_REQUIRES(mutex_) { return to_send_.is_ready(); });
   return to_send_.pop();
 }
 
-std::unique_ptr<StagedGroup::Entry> StagedGroup::next_to_receive() {
+StagedGroup::Entries StagedGroup::next_to_receive() {
   platform::MutexLock lock(mutex_);
   changed_.wait(mutex_, platform::Deadline::never(),
                 [this]() LOCKSTEP_REQUIRES(mutex_) { return to_receive_.is_ready(); });
@@ -129,8 +133,8 @@ std::unique_ptr<StagedGroup::Entry> StagedGroup::next_to_receive() {
 }
 
 void StagedGroup::send() {
-  while (std::unique_ptr<Entry> entry = next_to_send()) {
-    Status status = begin(*entry);
+  for (Entries entry = next_to_send(); !entry.empty(); entry = next_to_send()) {
+    Status status = begin(entry.front());
     if (!status.ok()) {
       end(std::move(entry), std::move(status));
       continue;
@@ -182,8 +186,8 @@ Status StagedGroup::own(Status status) const {
 }
 
 void StagedGroup::receive() {
-  while (std::unique_ptr<Entry> entry = next_to_receive()) {
-    Status status = finish(*entry);
+  for (Entries entry = next_to_receive(); !entry.empty(); entry = next_to_receive()) {
+    Status status = finish(entry.front());
     end(std::move(entry), std::move(status));
   }
 }
@@ -199,30 +203,32 @@ Status StagedGroup::finish(Entry& entry) {
   return {};
 }
 
-void StagedGroup::end(std::unique_ptr<Entry> entry, Status status) {
-  LOCKSTEP_CHECK(entry != nullptr);
+void StagedGroup::end(Entries ended, Status status) {
+  LOCKSTEP_CHECK_EQ(ended.size(), 1u);
+  Entry& entry = ended.front();
   bool is_idle = true;
   // A device that has not answered in time is not waited for again, however much is queued.
-  if (is_stuck()) entry->deadline = platform::Deadline::in({});
-  if (entry->is_staged) {  // Whatever the result is, the device first ends its use of all memory.
+  if (is_stuck()) entry.deadline = platform::Deadline::in({});
+  if (entry.is_staged) {  // Whatever the result is, the device first ends its use of all memory.
     const Event last = stream_.record();
-    Status passed = own(stream_.synchronize(last, entry->deadline));
+    Status passed = own(stream_.synchronize(last, entry.deadline));
     // An error does not say that the device is done. Only a wait that succeeds does.
-    is_idle = passed.ok() || stream_.synchronize(last, entry->deadline).ok();
+    is_idle = passed.ok() || stream_.synchronize(last, entry.deadline).ok();
     if (status.ok()) status = std::move(passed);
   }
   if (!status.ok()) {
     Failure& failure = status.failure();
-    note_collective(failure, entry->collective, entry->work->sequence());
+    note_collective(failure, entry.collective, entry.work->sequence());
     if (failure.reported_by == kNone) failure.reported_by = rank();
     abort(status);
   }
-  Work& work = *entry->work;
+  Work& work = *entry.work;
   {
     platform::MutexLock lock(mutex_);
     LOCKSTEP_CHECK_LT(0u, in_flight_);
     --in_flight_;
-    (is_idle ? spare_ : stuck_).push_back(std::move(entry));
+    Entries& next = is_idle ? spare_ : stuck_;
+    next.splice(next.end(), ended);
   }
   work.complete(std::move(status));
 }

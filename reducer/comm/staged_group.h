@@ -17,7 +17,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -59,16 +59,18 @@ class StagedGroup final : public ProcessGroup {
     StagingStream::Memory memory;
     Work sent;
   };
-  using Entries = std::deque<std::unique_ptr<Entry>>;
+  // An entry moves from one list to the next, which allocates nothing: memory that is refused after
+  // the device was asked to copy would be memory that is released while the device uses it.
+  using Entries = std::list<Entry>;
   // Entries on their way to a thread, in their order. Under mutex_.
   class Queue {
    public:
-    void push(std::unique_ptr<Entry> entry);
+    void push(Entries entry);            // one
     void close() { is_closed_ = true; }  // Nothing is pushed after this.
     // Whether there is an entry, or will never be one again.
     bool is_ready() const { return is_closed_ || !entries_.empty(); }
-    // Returns the next entry, or null if there will never be one. Requires is_ready().
-    std::unique_ptr<Entry> pop();
+    // Returns the next entry, or none if there will never be one. Requires is_ready().
+    Entries pop();
 
    private:
     Entries entries_;
@@ -76,19 +78,19 @@ class StagedGroup final : public ProcessGroup {
   };
 
   StagedGroup(std::shared_ptr<ProcessGroup> group, Device& device, const Stream& stream);
-  std::unique_ptr<Entry> unused_entry() LOCKSTEP_REQUIRES(mutex_);
+  Entries unused_entry() LOCKSTEP_REQUIRES(mutex_);
 
   // The sender runs these.
   void send();
-  std::unique_ptr<Entry> next_to_send() LOCKSTEP_EXCLUDES(mutex_);
+  Entries next_to_send() LOCKSTEP_EXCLUDES(mutex_);
   Status begin(Entry& entry) LOCKSTEP_EXCLUDES(mutex_);
 
   // The receiver runs these.
   void receive();
-  std::unique_ptr<Entry> next_to_receive() LOCKSTEP_EXCLUDES(mutex_);
+  Entries next_to_receive() LOCKSTEP_EXCLUDES(mutex_);
   Status finish(Entry& entry) LOCKSTEP_EXCLUDES(mutex_);
 
-  void end(std::unique_ptr<Entry> entry, Status status) LOCKSTEP_EXCLUDES(mutex_);
+  void end(Entries ended, Status status) LOCKSTEP_EXCLUDES(mutex_);
   Status own(Status status) const;
   Status cause() LOCKSTEP_EXCLUDES(mutex_);
   bool is_stuck() LOCKSTEP_EXCLUDES(mutex_);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <limits>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -161,22 +160,11 @@ GlooProcessGroup::Impl::~Impl() {
 
 Status GlooProcessGroup::Impl::check(const Collective& collective) const {
   const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
-  const std::uint64_t ranks = static_cast<std::uint64_t>(mesh().size());
-  const std::uint64_t bytes = size_of(collective.dtype);
-  const bool is_gather = collective.op == Op::kAllGather;
   if (collective.op == Op::kAllReduceSum && sum_function(collective.dtype) == nullptr)
     return invalid("an all_reduce cannot sum elements of this dtype");
   if (collective.factor != 1.0 && !can_scale(collective))
     return invalid("a collective is to be scaled that this group cannot scale");
-  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= mesh().size()))
-    return invalid("the root of a broadcast is not a rank of the group");
-  if (collective.count > std::numeric_limits<std::int64_t>::max() / bytes / ranks)
-    return invalid("a collective's count is beyond what memory can hold");
-  if (collective.count > 0 && collective.data == nullptr)
-    return invalid("a collective has elements but no data");
-  if (collective.count > 0 && is_gather && collective.gathered == nullptr)
-    return invalid("an all_gather has nowhere to gather to");
-  return Status();
+  return check_arguments(collective, mesh().size());
 }
 
 // Whether to compare headers with more ranks than the neighbours: see agreement.h.

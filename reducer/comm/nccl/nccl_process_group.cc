@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -18,6 +17,13 @@ inline namespace LOCKSTEP_NS {
 using platform::Deadline;
 using platform::Duration;
 using platform::MutexLock;
+
+namespace {
+
+// A sum in rank order has its shards and their sum in memory of the group.
+constexpr int kCopies = 4;
+
+}  // namespace
 
 NcclProcessGroup::Impl::Impl(const NcclApi& api, Device& device, const Stream& stream,
                              std::shared_ptr<Store> store, int rank, int size,
@@ -112,20 +118,10 @@ bool NcclProcessGroup::Impl::shut_down() {
 
 Status NcclProcessGroup::Impl::check(const Collective& collective) const {
   const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
-  const std::uint64_t ranks = static_cast<std::uint64_t>(size());
-  const std::uint64_t bytes = size_of(collective.dtype);
-  const bool is_gather = collective.op == Op::kAllGather;
   if (collective.op == Op::kAllReduceSum && !nccl_can_sum(collective.dtype))
     return invalid("an all_reduce cannot sum elements of this dtype");
   if (collective.factor != 1.0) return invalid("an NCCL group cannot scale what it adds");
-  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= size()))
-    return invalid("the root of a broadcast is not a rank of the group");
-  if (collective.count > std::numeric_limits<std::int64_t>::max() / bytes / ranks / 4)
-    return invalid("a collective's count is beyond what memory can hold");
-  if (collective.count > 0 && collective.data == nullptr)
-    return invalid("a collective has elements but no data");
-  if (collective.count > 0 && is_gather && collective.gathered == nullptr)
-    return invalid("an all_gather has nowhere to gather to");
+  LOCKSTEP_RETURN_IF_ERROR(check_arguments(collective, size(), kCopies));
   const Device* const device = collective.device;
   if (device != nullptr && device != &stream_.device() && !device->is_host())
     return invalid("a collective's data lies on a GPU that is not the group's");
