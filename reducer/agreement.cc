@@ -6,6 +6,9 @@
 #include <array>
 #include <cstring>
 #include <sstream>
+#include <type_traits>
+
+#include "reducer/base/check.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -40,6 +43,8 @@ std::uint64_t hash_of(const std::string& text) {
 
 Status all_gather(ProcessGroup& group, const void* mine, std::size_t bytes,
                   std::vector<std::byte>& all, Work& work) {
+  LOCKSTEP_CHECK_GE(group.size(), 1);
+  LOCKSTEP_CHECK(bytes > 0);
   std::vector<std::byte> contribution(bytes);
   std::memcpy(contribution.data(), mine, bytes);
   all.resize(bytes * static_cast<std::size_t>(group.size()));
@@ -54,6 +59,8 @@ Status all_gather(ProcessGroup& group, const void* mine, std::size_t bytes,
 
 // Broadcasts the text of one rank. The other ranks know its length from the header.
 Status broadcast(ProcessGroup& group, int root, std::string& text, std::uint64_t bytes) {
+  LOCKSTEP_CHECK_GE(root, 0);
+  LOCKSTEP_CHECK_LT(root, group.size());
   text.resize(static_cast<std::size_t>(bytes));
   if (bytes == 0) return {};
   Collective collective;
@@ -73,6 +80,7 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 std::string difference(const std::string& base, const std::string& other, int other_rank) {
+  LOCKSTEP_CHECK_GE(other_rank, 1);  // Every rank is compared with rank 0.
   const std::vector<std::string> a = split(base);
   const std::vector<std::string> b = split(other);
   std::size_t i = 0;
@@ -87,6 +95,8 @@ std::string difference(const std::string& base, const std::string& other, int ot
 
 // Makes a failure about the description that `rank` sent.
 Failure about(int rank, int self, std::string detail) {
+  LOCKSTEP_CHECK_GE(rank, 0);
+  LOCKSTEP_CHECK_GE(self, 0);
   Failure failure;
   failure.code = Code::kDisagreement;
   failure.rank = failure.suspect = rank;
@@ -99,6 +109,7 @@ Failure about(int rank, int self, std::string detail) {
 
 // Checks that every header is valid, and that none announces more than the limits.
 Status check(const std::vector<Header>& headers, int self) {
+  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(self), headers.size());
   for (std::size_t r = 0; r < headers.size(); ++r) {
     const Header& header = headers[r];
     const int rank = static_cast<int>(r);
@@ -123,6 +134,8 @@ Status exchange(ProcessGroup& group, const Header& mine, std::vector<Header>& he
   std::vector<std::byte> all;
   LOCKSTEP_RETURN_IF_ERROR(all_gather(group, &mine, sizeof mine, all, work));
   headers.resize(static_cast<std::size_t>(group.size()));
+  static_assert(std::is_trivially_copyable_v<Header>);
+  LOCKSTEP_CHECK_EQ(all.size(), headers.size() * sizeof mine);
   std::memcpy(headers.data(), all.data(), all.size());
   return {};
 }
@@ -139,6 +152,8 @@ Status of_this_rank(Status own, int rank) {
 // All ranks receive the reason of the first rank that refuses; other ranks that refuse return their
 // own reason.
 Status refused(ProcessGroup& group, int rank, const Header& header, const Status& own) {
+  LOCKSTEP_CHECK_EQ(header.kind, kRefusal);
+  LOCKSTEP_CHECK_LE(header.bytes, kMaxReasonBytes);  // check() refuses a longer reason.
   std::string reason;
   if (rank == group.rank()) reason = encode(own.failure(), kMaxReasonBytes);
   Status sent = broadcast(group, rank, reason, header.bytes);
@@ -191,6 +206,9 @@ Status agree_on_ranks(ProcessGroup& first, ProcessGroup& second) {
   using Number = std::array<std::uint64_t, 2>;
   Number mine{};
   if (::getrandom(mine.data(), sizeof mine, 0) != static_cast<ssize_t>(sizeof mine)) mine = {};
+  // check_group() has compared the groups, and no rank has refused since.
+  LOCKSTEP_CHECK_EQ(first.rank(), second.rank());
+  LOCKSTEP_CHECK_EQ(first.size(), second.size());
   std::vector<std::byte> of_first;
   std::vector<std::byte> of_second;
   Work work;

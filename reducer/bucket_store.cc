@@ -52,9 +52,13 @@ Status BucketStore::lay_out(Layout layout, const CommHookDriver& hooks, core::Pa
   for (const Bucket& bucket : buckets) most = std::max(most, bucket.members.size());
   transfers_.reserve(most);
   std::vector<std::uint32_t> bucket_of(replicas_.size());
-  for (std::size_t b = 0; b < buckets.size(); ++b)
+  std::size_t members = 0;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    members += buckets[b].members.size();
     for (const std::size_t index : buckets[b].members)
       bucket_of[index] = static_cast<std::uint32_t>(b);
+  }
+  LOCKSTEP_CHECK_EQ(members, replicas_.size());  // Each parameter is in one bucket.
   core.set_buckets(bucket_of, buckets.size());
   // Nothing below can fail.
   for (std::size_t b = 0; b < buckets.size(); ++b) {
@@ -87,6 +91,7 @@ bool BucketStore::grad_is_bucket_view(const ReducedParameter& reduced) const {
 // set one with other strides. The sum of another parameter would overwrite it, so it is moved out
 // of the bucket (B7).
 Status BucketStore::detach_misplaced_views(const core::PassCore& core) {
+  LOCKSTEP_CHECK_EQ(core.gradient_count(), replicas_.gradient_count());
   if (!options_.gradient_as_bucket_view) return {};
   for (const ReducedParameter& reduced : replicas_) {
     if (core.is_parameter_ready(reduced.number) || !reduced.bucket_view.defined()) continue;
@@ -102,6 +107,7 @@ Status BucketStore::detach_misplaced_views(const core::PassCore& core) {
 }
 
 Status BucketStore::detach_from_bucket(Parameter& parameter) const {
+  LOCKSTEP_CHECK(options_.gradient_as_bucket_view);  // No other gradient lies in a bucket.
   const Tensor& gradient = parameter.grad();
   const auto holds = [&](const Bucket& bucket) { return bucket.storage == gradient.storage(); };
   if (!gradient.defined() || std::none_of(buckets_.begin(), buckets_.end(), holds)) return {};
@@ -122,6 +128,7 @@ Status BucketStore::copy_sparse_grad_to_bucket(ReducedParameter& reduced, double
 
 Status BucketStore::copy_dense_grad_to_bucket(ReducedParameter& reduced,
                                               const Contribution& contribution) {
+  LOCKSTEP_CHECK(!reduced.to_pack);  // Each gradient is copied once in a pass.
   Parameter& parameter = *reduced.parameter;
   Device& device = parameter.device();
   const Stream stream = device.current_stream();
@@ -155,6 +162,7 @@ Status BucketStore::copy_dense_grad_to_bucket(ReducedParameter& reduced,
 // Returns the gradient of a sparse parameter: the entries of each replica, one after the other.
 Result<Tensor> BucketStore::all_entries(const ReducedParameter& reduced) const {
   const Parameter& parameter = *reduced.parameter;
+  LOCKSTEP_CHECK(parameter.has_sparse_gradients());
   if (reduced.further_replica_count == 0) return parameter.grad();
   Device& device = parameter.device();
   Result<Tensor> all = empty_sparse(device, parameter.dtype(), parameter.shape(), {});
@@ -173,8 +181,10 @@ void BucketStore::alias_grad_to_bucket(ReducedParameter& reduced) {
 // Packs the members of a bucket that copy_dense_grad_to_bucket() has deferred: one launch, however
 // many they are.
 void BucketStore::pack_bucket(std::size_t b, double factor) {
+  LOCKSTEP_CHECK_LT(b, buckets_.size());
   const Bucket& bucket = buckets_[b];
   if (bucket.sparse || bucket.storage->device().is_host()) return;
+  LOCKSTEP_CHECK_LE(bucket.members.size(), transfers_.capacity());  // lay_out() has reserved it.
   transfers_.clear();
   for (const std::size_t index : bucket.members) {
     const ReducedParameter& reduced = replicas_[index];
@@ -197,6 +207,7 @@ void BucketStore::take_back_ready_views(const core::PassCore& core) {
   if (!options_.gradient_as_bucket_view) return;
   for (ReducedParameter& reduced : replicas_) {
     if (!core.is_parameter_ready(reduced.number) || !grad_is_bucket_view(reduced)) continue;
+    LOCKSTEP_CHECK(!reduced.to_pack);  // All buckets have been packed before.
     reduced.parameter->move_grad(
         std::move(reduced.saved_grad));  // Undefined, unless it may have to be restored (G5).
     drop_stale_grad(reduced);
@@ -279,6 +290,8 @@ Status BucketStore::copy_bucket_to_grad(ReducedParameter& reduced) {
     parameter.mark_reduced();
     return {};
   }
+  LOCKSTEP_CHECK(!reduced.to_pack);  // The bucket was packed before it was launched.
+  LOCKSTEP_CHECK(reduced.bucket_view.storage() == buckets_[reduced.bucket].storage);
   if (reduced.is_grad_saved) drop_stale_grad(reduced);
   if (options_.gradient_as_bucket_view) {
     if (!grad_is_bucket_view(reduced)) parameter.move_grad(reduced.bucket_view);
@@ -290,6 +303,7 @@ Status BucketStore::copy_bucket_to_grad(ReducedParameter& reduced) {
     if (!fresh) return fresh.error();
     parameter.move_grad(std::move(*fresh));
   }
+  LOCKSTEP_CHECK_LT(transfers_.size(), transfers_.capacity());  // lay_out() has reserved it.
   transfers_.push_back({&parameter.grad(), reduced.bucket_view.data(), &parameter.shape()});
   parameter.mark_reduced();
   return {};

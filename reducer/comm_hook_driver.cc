@@ -38,6 +38,7 @@ std::unique_ptr<HookBucket> CommHookDriver::make_bucket(const Layout& layout, st
   LOCKSTEP_CHECK_LT(b, layout.buckets.size());
   const BucketLayout& shape = layout.buckets[b];
   LOCKSTEP_CHECK(!shape.sparse);
+  LOCKSTEP_CHECK_EQ(views.size(), shape.members.size());
   Tensor flat(std::move(storage), 0, shape.dtype, Shape::row_major({shape.elements}));
   const auto is_dense = [](const BucketLayout& each) { return !each.sparse; };
   const auto at = layout.buckets.begin() + static_cast<std::ptrdiff_t>(b);
@@ -101,6 +102,7 @@ Status CommHookDriver::finish(HookBucket& bucket, platform::Duration timeout) co
 // only if a collective of the hook failed is it an error of the group. That may have another code,
 // and names its collective then: a peer whose memory was refused.
 Status CommHookDriver::failure_of(Status status, const HookBucket& bucket) const {
+  LOCKSTEP_CHECK(!status.ok());
   Failure& failure = status.failure();
   const bool is_groups = concerns_group(failure.code) || !failure.collective.empty();
   if (!is_groups || !bucket.has_failed_collective()) {

@@ -3,6 +3,8 @@
 #include <new>
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
@@ -24,6 +26,7 @@ Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) t
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
   // The vector is moved out while the user's code runs, which may throw, or call forward() itself.
   std::vector<Edge> made = std::exchange(made_, {});
+  LOCKSTEP_CHECK(made.empty());  // A forward that failed has left no outputs.
   LOCKSTEP_RETURN_IF_ERROR(module(made));
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));
   outputs.reserve(outputs.size() + made.size());

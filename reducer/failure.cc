@@ -17,6 +17,7 @@ constexpr platform::Duration kDrainLimit = std::chrono::seconds(60);
 }  // namespace
 
 Status Reducer::incomplete() {
+  LOCKSTEP_CHECK(passes_.current());
   const core::PassCore& core = idle_core();
   Failure failure = describe(position(), Code::kIncomplete, "");
   for (const ReducedParameter& reduced : replicas_) {
@@ -61,6 +62,7 @@ TrainingPosition Reducer::position() const {
 // user of this rank may have aborted the reducer's other group before, and peers that followed have
 // ended this one: then the abort is the first cause. A report that was made before the abort stays.
 void Reducer::put_first_cause_first(Failure& failure) {
+  LOCKSTEP_CHECK(!failures_.is_poisoned());  // The first cause stays (F2).
   std::optional<Failure> first = collectives_.take_report();
   if (!first && concerns_group(failure.code) && !failure.definite) first = collectives_.own_cause();
   if (!first) return;

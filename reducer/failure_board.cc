@@ -88,6 +88,7 @@ Progress progress_of(const Failure& report) { return {report.pass, report.sequen
 // If all ranks wrote a report and none has a definite cause, the rank that had made the least
 // progress held up the others.
 const Failure* least_progress(const Reports& reports) {
+  LOCKSTEP_CHECK(first_definite(reports) == nullptr);
   const Failure* least = nullptr;
   for (const auto& report : reports) {
     if (!report) continue;
@@ -175,6 +176,7 @@ bool is_silence_to_most(const Reports& reports, const Failure& report) {
 
 // Whether a rank that waits for nobody it could name is the one that others wait for.
 bool holds_up_others(const Reports& reports, const Failure& report) {
+  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(report.reported_by), reports.size());
   return report.code == Code::kTimeout && report.rank == kNone && report.suspect == kNone &&
          count_suspicions(reports)[static_cast<std::size_t>(report.reported_by)] > 0;
 }
@@ -183,6 +185,7 @@ bool holds_up_others(const Reports& reports, const Failure& report) {
 // one. Peers that learned from it that the group ended suspect it, but did not wait for it; they
 // may have waited in an earlier collective for the same rank.
 bool is_wait_without_name(const Reports& reports, const Failure& report) {
+  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(report.reported_by), reports.size());
   if (report.code != Code::kTimeout || report.definite || report.suspect != kNone) return false;
   const auto rank = static_cast<std::size_t>(report.reported_by);
   return count_suspicions(reports)[rank] == count_suspicions(reports, Code::kAborted)[rank];
@@ -191,6 +194,7 @@ bool is_wait_without_name(const Reports& reports, const Failure& report) {
 // Who is silent and suspected by nobody may have been done before, and have nothing to tell: then
 // it is the rank at which others' suspicions end, if there is one.
 const Failure* suspected_by_others(const Reports& reports) {
+  LOCKSTEP_CHECK(first_definite(reports) == nullptr);
   const Failure* least = nullptr;
   for (const auto& report : reports) {
     if (!report) continue;
@@ -208,6 +212,8 @@ bool is_loss_without_name(const Failure& report) {
 
 // The rank, the suspect and the text name the same one.
 void blame_silent(Failure& failure, int silent) {
+  LOCKSTEP_CHECK(!failure.definite);
+  LOCKSTEP_CHECK_GE(silent, 0);
   const bool is_named = failure.suspect == silent;
   failure.rank = failure.suspect = silent;
   if (is_named) return;

@@ -10,6 +10,7 @@
 
 #include "reducer/autograd/engine.h"
 #include "reducer/autograd/node_map.h"
+#include "reducer/base/check.h"
 #include "reducer/pass.h"
 
 namespace lockstep {
@@ -18,7 +19,11 @@ inline namespace LOCKSTEP_NS {
 class GradientSearch {
  public:
   // Adds a gradient: of `parameter`, with the next number, from 0 on.
-  void add(const Node* parameter) { numbers_.insert(parameter, count_++); }
+  void add(const Node* parameter) {
+    const bool is_known = numbers_.insert(parameter, count_).second;
+    LOCKSTEP_CHECK(!is_known);
+    ++count_;
+  }
 
   // Which gradients the outputs of the pass lead to now, by number.
   const std::vector<bool>& reachable_from(Pass& pass);

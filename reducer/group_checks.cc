@@ -12,6 +12,7 @@ namespace {
 // Checks that the group can sum this dtype (P17).
 Status check_dtype(const Parameter& parameter, const CollectiveLauncher& collectives,
                    const ReducerOptions& options) {
+  LOCKSTEP_CHECK(parameter.requires_grad());  // Nothing is summed of the others.
   const DType dtype = parameter.dtype();
   if (!collectives.backward_group().can_reduce(real_of(dtype)))
     return Status(Code::kInvalidArgument, "the process group cannot reduce " +

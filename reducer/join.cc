@@ -18,6 +18,7 @@ Status Reducer::begin_join(const JoinOptions& options) {
 // All ranks of the group announce their event; kNone is a rank out of inputs. The call returns the
 // common event.
 Result<UnevenInputs::Event> Reducer::exchange_join_state(UnevenInputs::Event event) try {
+  LOCKSTEP_CHECK(!join_.is_shadowing());
   Collective collective = join_.announce(event, collectives_.rank(), collectives_.size());
   collective.pass = passes_.next();
   Status status = run_control(collective, TraceEntry::What::kJoin);
@@ -55,6 +56,7 @@ Status Reducer::end_join() try {
     if (!event) return event.error();
     if (*event == UnevenInputs::Event::kNone) break;
     LOCKSTEP_RETURN_IF_ERROR(shadow(*event));
+    LOCKSTEP_CHECK(!passes_.current());  // What this rank shadows, it completes.
   }
   // Every rank takes the state of a rank that trained last.
   Status status =
@@ -78,6 +80,8 @@ Status Reducer::shadow(UnevenInputs::Event event) {
     case UnevenInputs::Event::kNone:
       return {};
   }
+  LOCKSTEP_CHECK(!join_.is_shadowing());
+  LOCKSTEP_CHECK(!failures_.is_poisoned());
   passes_.open(this, collectives_.rank());
   bool agrees = false;
   Status status;

@@ -55,6 +55,7 @@ ModuleState::ModuleState(const std::vector<Ref<Parameter>>& parameters,
     parameter_devices_.push_back(&parameter->value().device());
   }
   for (const Ref<Buffer>& buffer : buffers_) {
+    LOCKSTEP_CHECK(buffer->value().defined());  // ReplicaSet::build() refuses others.
     shapes_.push_back(buffer->value().shape());
     dtypes_.push_back(buffer->value().dtype());
     devices_.push_back(&buffer->value().device());
@@ -92,6 +93,7 @@ Status ModuleState::add_replicas(const std::vector<Ref<Parameter>>& parameters,
 
 Status ModuleState::copy_to_replicas(bool with_buffers) {
   for (const auto& [from, to] : parameter_copies_) {
+    LOCKSTEP_CHECK(from.get() != to.get());
     // The values are held elsewhere.
     if (!from->value().defined() && !to->value().defined()) continue;
     LOCKSTEP_RETURN_IF_ERROR(copy_value(*from, *to));
@@ -141,6 +143,7 @@ Status ModuleState::check_buffers() const {
 }
 
 Status ModuleState::broadcast_all(Broadcaster& broadcaster, int rank, int root) {
+  LOCKSTEP_CHECK_GE(rank, 0);
   LOCKSTEP_RETURN_IF_ERROR(check_parameters());
   LOCKSTEP_RETURN_IF_ERROR(check_buffers());
   tensors_.clear();  // A call that ended by an exception may have left some.
@@ -161,6 +164,7 @@ Status ModuleState::broadcast_buffers(Broadcaster& broadcaster, int rank, int ro
 }
 
 Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
+  LOCKSTEP_CHECK_GE(root, 0);
   std::erase_if(tensors_, [](const Tensor& tensor) { return tensor.elements() == 0; });
   Status status;
   for (std::size_t first = 0; first < tensors_.size() && status.ok();) {
@@ -171,6 +175,7 @@ Status ModuleState::broadcast(Broadcaster& broadcaster, int rank, int root) {
       bytes = add_sizes(aligned(bytes), bytes_of(tensors_[end]));
       ++end;
     }
+    LOCKSTEP_CHECK_LT(first, end);  // Each chunk has a tensor, so the loop ends.
     // Tensors may share memory, so together they may have more bytes than any memory.
     status = bytes == kTooLarge ? out_of_memory()
                                 : send_chunk(broadcaster, {&tensors_[first], end - first},

@@ -11,6 +11,8 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 void Pass::close(bool complete) {
+  LOCKSTEP_CHECK(reducer_ != nullptr);
+  LOCKSTEP_CHECK(!complete || state == State::kRunning);
   state = complete ? State::kComplete : State::kGivenUp;
   reducer_ = nullptr;
 }
@@ -51,6 +53,7 @@ void Pass::remove(PassOutput* output) {
 
 Status Pass::backward_begins(GraphTask& task, std::span<Node* const>) {
   if (reducer_ != nullptr) return reducer_->begin_pass(*this, task);
+  LOCKSTEP_CHECK(state == State::kComplete || state == State::kGivenUp);
   Failure failure;
   failure.code = Code::kSecondBackward;
   failure.rank = rank_;

@@ -115,6 +115,8 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> par
 // At construction and after a reset. If the group ends meanwhile, all ranks name the first cause,
 // as in a step. A refusal leaves the group as it is (B4).
 Status Reducer::agree_and_broadcast(Status own) {
+  LOCKSTEP_CHECK(!own.ok() || !passes_.current());
+  LOCKSTEP_CHECK(!own.ok() || !failures_.is_poisoned());
   Status status = agree_with_peers(std::move(own));
   if (status.ok()) return broadcast_state();
   const bool has_ended = concerns_group(status.code()) || status.failure().sequence != kNone;
@@ -142,6 +144,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
     core.add_parameter();
     for (std::uint32_t i = 0; i < reduced.further_replica_count; ++i) core.add_replica();
   }
+  LOCKSTEP_CHECK_EQ(core.gradient_count(), replicas_.gradient_count());
   usage_.start();
   state_.module.emplace(*distinct, options_.buffers, options_.broadcast_chunk_bytes);
   LOCKSTEP_RETURN_IF_ERROR(state_.module->add_replicas(parameters, options_.replicas));
@@ -152,6 +155,7 @@ Status Reducer::build(std::vector<Ref<Parameter>> parameters) {
 
 // Makes the layout that a group begins with: the pinned one, or that of B1 and B2.
 Status Reducer::lay_out_first() {
+  LOCKSTEP_CHECK(!passes_.current());  // No collective of a pass uses the buckets' memory.
   if (options_.pinned_layout) {
     LOCKSTEP_RETURN_IF_ERROR(check_layout(*options_.pinned_layout, replicas_.infos()));
     return buckets_.lay_out(*options_.pinned_layout, hooks_, idle_core());
@@ -165,6 +169,8 @@ Status Reducer::lay_out_first() {
 
 // Either all ranks continue, or none does: `own` is the reason why this rank cannot, or ok.
 Status Reducer::agree_with_peers(Status own) {
+  LOCKSTEP_CHECK(!own.ok() || state_.module.has_value());
+  LOCKSTEP_CHECK(!own.ok() || !replicas_.agreement().empty());  // Its first line: the options.
   if (own.ok()) own = check_group(collectives_, options_, replicas_, *state_.module, this);
   std::vector<std::string> lines = replicas_.agreement();
   const bool is_apart = &collectives_.backward_group() != &collectives_.group();
@@ -203,6 +209,8 @@ Status Reducer::start_over() {
   join_.end();
   hooks_.start_over();
   clock_.forget_last();
+  LOCKSTEP_CHECK(!order_.is_rebuilt());
+  LOCKSTEP_CHECK(!failures_.is_poisoned());
   return {};
 }
 
@@ -258,6 +266,7 @@ Status Reducer::rebuild_buckets() try {
 }
 
 Status Reducer::lay_out_in_ready_order() {
+  LOCKSTEP_CHECK(!passes_.current());  // No collective of a pass uses the buckets' memory.
   // All ranks take rank 0's order.
   Collective collective;
   collective.op = Op::kBroadcast;
@@ -281,6 +290,8 @@ Status Reducer::lay_out_in_ready_order() {
 }
 
 Status Reducer::broadcast(Device& device, std::byte* data, std::uint64_t bytes, int root) {
+  LOCKSTEP_CHECK_GE(root, 0);
+  LOCKSTEP_CHECK_LT(root, collectives_.size());
   Collective collective;
   collective.device = &device;
   collective.ready = device.record(device.current_stream());
@@ -413,6 +424,8 @@ Status Reducer::begin_pass(Pass& pass, GraphTask& task) {
 }
 
 void Reducer::start_pass() {
+  LOCKSTEP_CHECK(!failures_.is_poisoned());
+  LOCKSTEP_CHECK(shared_.running_task == nullptr);
   passes_.start();
   if (!join_.is_joining()) join_.divide_by(collectives_.size());
   failures_.forget_progress();

@@ -17,6 +17,7 @@ Status Reducer::backward_reached(GraphTask& task) {
   if (unused_marked_) return {};
   platform::MutexLock lock(mutex_);
   if (unused_marked_ || shared_.running_task != &task.outermost()) return {};
+  LOCKSTEP_CHECK(passes_.is_running());
   unused_marked_ = true;
   shared_.core.on_backward_reached();
   LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
@@ -35,6 +36,7 @@ Status Reducer::gradient_arriving(Parameter&, std::size_t index, GraphTask& task
 // Handles a backward that stays local (P1, P9). In the middle of a pass, what it adds to a gradient
 // that was already copied to its bucket would be lost, because the result replaces the gradient.
 Status Reducer::arriving_locally(std::size_t index) {
+  LOCKSTEP_CHECK_LT(index, replicas_.gradient_count());
   const ReducedParameter& reduced = replicas_.parameter_of(index);
   if (!passes_.is_running() || !shared_.core.is_parameter_ready(reduced.number)) return {};
   Failure failure = describe(
@@ -57,6 +59,7 @@ Status Reducer::gradient_ready(Parameter&, std::size_t index, GraphTask& task) {
 }
 
 Failure Reducer::ready_twice(std::size_t index) {
+  LOCKSTEP_CHECK(passes_.is_running());
   const std::string pass = std::to_string(passes_.current()->number);
   Failure failure = describe(
       position(), Code::kReadyTwice,
@@ -76,6 +79,7 @@ Failure Reducer::ready_twice(std::size_t index) {
 // wait. A hook that takes the mutex once less is faster; what runs under it is the reducer's own
 // copy, and the end of the memory of a gradient that becomes a view.
 Status Reducer::mark_ready(ReducedParameter& reduced) {
+  LOCKSTEP_CHECK(shared_.core.is_parameter_ready(reduced.number));
   note_ready(reduced);
   if (replicas_.has_several_devices()) {
     // Members of a bucket do not overlap, so workers of different devices copy concurrently.
@@ -92,6 +96,7 @@ Status Reducer::mark_ready(ReducedParameter& reduced) {
 Status Reducer::copy_unused_grads() {
   for (core::Action next = shared_.core.next_copy(); next.kind != core::Action::Kind::kNone;
        next = shared_.core.next_copy()) {
+    LOCKSTEP_CHECK(next.kind == core::Action::Kind::kCopyToBucket);
     ReducedParameter& reduced = replicas_[next.index];
     note_ready(reduced);
     LOCKSTEP_RETURN_IF_ERROR(copy_grad_to_bucket(reduced));
@@ -139,6 +144,7 @@ Status Reducer::copy_grad_to_bucket(ReducedParameter& reduced) {
 
 // The average would differ from what the gradient's graph says it is (P16).
 Failure Reducer::requires_grad(const ReplicaGradient& replica, std::size_t bucket) const {
+  LOCKSTEP_CHECK_LT(bucket, buckets_.size());
   Failure failure = describe(
       position(), Code::kRequiresGrad,
       "its gradient requires a gradient itself: a sum over ranks cannot be differentiated. "
@@ -167,6 +173,7 @@ Status Reducer::launch_ready_buckets() {
       LOCKSTEP_RETURN_IF_ERROR(launch_usage_map());
       continue;
     }
+    LOCKSTEP_CHECK(next.kind == core::Action::Kind::kLaunch);
     const std::size_t b = next.index;
     Bucket& bucket = buckets_[b];
     buckets_.pack_bucket(b, bucket_factor(buckets_.dtype(b)));
@@ -179,11 +186,14 @@ Status Reducer::launch_ready_buckets() {
 
 Status Reducer::launch_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
+  LOCKSTEP_CHECK(bucket.hooked == nullptr);
   Collective collective;
   if (bucket.sparse) {
     collective = bucket.sparse->count(collectives_.backward_group());
   } else {
     const BucketLayout& layout = buckets_.layout().buckets[b];
+    LOCKSTEP_CHECK_LE(static_cast<std::size_t>(layout.elements) * size_of(layout.dtype),
+                      bucket.storage->bytes());
     collective.dtype = real_of(layout.dtype);
     collective.reduction = options_.reduction;
     if (group_scales(layout.dtype)) collective.factor = factor_of(layout.dtype);
@@ -212,6 +222,7 @@ Status Reducer::run_control(Collective& collective, TraceEntry::What what) {
 
 // Called at the end of an outermost backward of the running pass.
 Status Reducer::end_backward() {
+  LOCKSTEP_CHECK(passes_.is_running());
   bool agrees = false;
   {
     platform::MutexLock lock(mutex_);
@@ -316,6 +327,7 @@ Status Reducer::finalize() {
 Status Reducer::copy_bucket_to_grads(const Bucket& bucket) {
   for (const std::size_t index : bucket.members) {
     ReducedParameter& reduced = replicas_[index];
+    LOCKSTEP_CHECK(&buckets_[reduced.bucket] == &bucket);
     if (!usage_.is_reduced(reduced)) continue;
     // A parameter that this rank used was used by some rank; only for the others must this rank
     // wait for the map.
@@ -336,6 +348,7 @@ Status Reducer::await_usage_map() {
 
 Status Reducer::finish_bucket(std::size_t b) {
   Bucket& bucket = buckets_[b];
+  LOCKSTEP_CHECK(static_cast<bool>(bucket.storage) != (bucket.sparse != nullptr));
   if (bucket.hooked) {
     Status status = hooks_.finish(*bucket.hooked, collectives_.backward_group().timeout());
     return status.ok() ? status : with_bucket(std::move(status), b);
@@ -348,6 +361,7 @@ Status Reducer::finish_bucket(std::size_t b) {
 // By now all ranks know how many rows each rank has.
 Status Reducer::finish_sparse(std::size_t b) {
   Bucket& bucket = buckets_[b];
+  LOCKSTEP_CHECK_EQ(bucket.members.size(), std::size_t{1});
   Result<std::vector<Collective>> rows = bucket.sparse->prepare();
   if (!rows) return with_bucket(std::move(rows.error()), b);
   for (Collective& collective : *rows) {

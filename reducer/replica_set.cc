@@ -66,8 +66,12 @@ bool erase_named(const std::string& name, std::vector<Ref<Kind>>& first,
     is_there = true;
     const auto at = static_cast<std::ptrdiff_t>(i);
     first.erase(first.begin() + at);
-    for (Replica& replica : replicas)
-      if (!(replica.*list).empty()) (replica.*list).erase((replica.*list).begin() + at);
+    for (Replica& replica : replicas) {
+      std::vector<Ref<Kind>>& own = replica.*list;
+      if (own.empty()) continue;
+      LOCKSTEP_CHECK_EQ(own.size(), first.size() + 1);  // They stay as long as each other.
+      own.erase(own.begin() + at);
+    }
   }
   return is_there;
 }
@@ -108,6 +112,7 @@ Status check_members(const std::vector<Ref<Parameter>>& parameters, const Reduce
 // parameter or leave it out.
 Status check_repeated(const std::vector<Ref<Parameter>>& parameters,
                       const std::vector<Replica>& replicas, std::size_t listed, std::size_t first) {
+  LOCKSTEP_CHECK_LT(first, listed);
   for (std::size_t r = 0; r < replicas.size(); ++r) {
     const auto& own = replicas[r].parameters;
     if (!own[listed] || own[listed] == own[first]) continue;
@@ -171,6 +176,7 @@ void ReplicaSet::describe_buffers(const ReducerOptions& options) {
                                          value.shape(), value.device()));
     for (std::size_t r = 0; r < options.replicas.size(); ++r) {
       const std::vector<Ref<Buffer>>& own = options.replicas[r].buffers;
+      LOCKSTEP_CHECK(own.empty() || own.size() == options.buffers.size());
       if (own.empty() || !own[i]) continue;
       const Tensor& copy = own[i]->value();
       if (!copy.defined()) continue;  // add_replicas() refuses it.
@@ -209,6 +215,10 @@ Status ReplicaSet::add_parameter(const Ref<Parameter>& parameter, const ReducerO
                                               " does not work on device " +
                                               std::to_string(parameter->device().index()) +
                                               ", where parameter " + parameter->name() + " is");
+  // The replicas of the parameter before this one are all there, and end the list.
+  LOCKSTEP_CHECK(reduced_.empty() || reduced_.back().first_further_replica +
+                                             reduced_.back().further_replica_count ==
+                                         further_.size());
   ReducedParameter& reduced = reduced_.emplace_back();
   reduced.parameter = parameter;
   reduced.info = static_cast<std::uint32_t>(infos_.size() - 1);

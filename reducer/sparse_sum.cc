@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kPadding = -1;
 
 Collective all_gather(DType dtype, std::uint64_t count, const void* data, void* gathered) {
+  LOCKSTEP_CHECK(count > 0);
+  LOCKSTEP_CHECK(gathered != nullptr);
   Collective collective;
   collective.op = Op::kAllGather;
   collective.dtype = dtype;
@@ -42,6 +44,7 @@ Status SparseSum::take(const Tensor& gradient, double factor) {
 }
 
 Collective SparseSum::count(const ProcessGroup& group) {
+  LOCKSTEP_CHECK(own_.defined());  // take() comes first.
   rank_ = group.rank();
   counts_.assign(static_cast<std::size_t>(group.size()), 0);
   return all_gather(DType::kByte, sizeof own_count_, &own_count_, counts_.data());
@@ -50,6 +53,7 @@ Collective SparseSum::count(const ProcessGroup& group) {
 // A rank sends each row of the parameter at most once, ascending. Its own number comes back as it
 // was sent.
 Status SparseSum::check_counts() const {
+  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(rank_), counts_.size());
   const std::int64_t most = parameter_.shape().sizes[0];
   for (std::size_t r = 0; r < counts_.size(); ++r)
     if (counts_[r] < 0 || counts_[r] > most ||
@@ -61,6 +65,8 @@ Status SparseSum::check_counts() const {
 }
 
 Status SparseSum::check_numbers() const {
+  LOCKSTEP_CHECK(!counts_.empty());
+  LOCKSTEP_CHECK_EQ(numbers_.size() % counts_.size(), std::size_t{0});
   const std::int64_t end = parameter_.shape().sizes[0];
   const std::size_t longest = numbers_.size() / counts_.size();
   for (std::size_t r = 0; r < counts_.size(); ++r) {
@@ -124,6 +130,7 @@ Result<Tensor> SparseSum::sum() {
   own_ = Tensor();
   const Tensor values = std::exchange(values_, Tensor());
   if (!values.defined()) return empty_sparse(parameter_.device(), parameter_.dtype(), whole, {});
+  LOCKSTEP_CHECK_EQ(static_cast<std::size_t>(values.shape().sizes[0]), numbers_.size());
   if (Status status = check_numbers(); !status.ok()) return failed(std::move(status));
   return coalesce(Tensor(values, make_ref<const RowNumbers>(std::exchange(numbers_, {}))), whole);
 }

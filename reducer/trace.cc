@@ -24,10 +24,13 @@ std::int64_t Trace::append(TraceEntry entry) {
     ring_.push_back(entry);
   else
     ring_[static_cast<std::size_t>(entry.sequence) % capacity_] = entry;
+  LOCKSTEP_CHECK_EQ(ring_.size(), std::min(static_cast<std::size_t>(next_), capacity_));
   return entry.sequence;
 }
 
 void Trace::close(std::int64_t sequence, TraceEntry::State state, platform::Duration when) {
+  LOCKSTEP_CHECK_GE(sequence, 0);
+  LOCKSTEP_CHECK(state != TraceEntry::State::kLaunched);
   const std::size_t at = static_cast<std::size_t>(sequence) % capacity_;
   if (at >= ring_.size()) return;  // The trace was cleared.
   TraceEntry& entry = ring_[at];
@@ -40,8 +43,10 @@ std::vector<TraceEntry> Trace::entries(std::int64_t first) const {
   const auto kept = static_cast<std::int64_t>(ring_.size());
   const std::int64_t begin = std::max(first, next_ - kept);
   std::vector<TraceEntry> out;
-  for (std::int64_t s = begin; s < next_; ++s)
+  for (std::int64_t s = begin; s < next_; ++s) {
     out.push_back(ring_[static_cast<std::size_t>(s) % capacity_]);
+    LOCKSTEP_CHECK_EQ(out.back().sequence, s);
+  }
   return out;
 }
 
@@ -63,6 +68,7 @@ std::string Trace::to_string(const Layout& layout,
     } else if (entry.layout_hash != layout.hash) {
       out += "bucket " + std::to_string(entry.bucket) + " of an earlier layout";
     } else {
+      LOCKSTEP_CHECK_LT(static_cast<std::size_t>(entry.bucket), layout.buckets.size());
       out += "bucket " + std::to_string(entry.bucket) + " (";
       const auto& members = layout.buckets[static_cast<std::size_t>(entry.bucket)].members;
       for (std::size_t m = 0; m < members.size(); ++m)

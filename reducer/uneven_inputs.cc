@@ -33,6 +33,7 @@ std::vector<int> ranks_where(std::span<const std::int32_t> flags, bool wanted) {
 Status UnevenInputs::begin(const JoinOptions& options, int ranks) try {
   if (joining_)
     return Status(Code::kInvalidArgument, "begin_join was called twice without an end_join");
+  LOCKSTEP_CHECK_GE(ranks, 1);
   const auto size = static_cast<std::size_t>(ranks);
   state_.reserve(kFirstRank + size);
   active_.assign(size, 0);
@@ -81,6 +82,7 @@ Result<UnevenInputs::Event> UnevenInputs::agree() {
 
 // Nobody can tell which rank is wrong, so the failure names none.
 Failure UnevenInputs::mismatch(std::int32_t ranks, std::int32_t active) const {
+  LOCKSTEP_CHECK_EQ(state_.size(), kFirstRank + static_cast<std::size_t>(ranks));
   Failure failure;
   failure.code = Code::kMismatch;
   failure.definite = true;

@@ -6,12 +6,14 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 void UsageTracker::start() {
+  LOCKSTEP_CHECK(map_.empty());
   map_.resize(replicas_.size());
   for (std::size_t i = 0; i < replicas_.gradient_count(); ++i)
     search_.add(replicas_.gradient(i).parameter.get());
 }
 
 void UsageTracker::note_all_uses(bool is_shadowing) const {
+  LOCKSTEP_CHECK(mode_ == core::Mode::kStatic);
   for (ReducedParameter& reduced : replicas_) {
     reduced.used = false;
     replicas_.each_replica(reduced, [&](const ReplicaGradient& replica) {
@@ -32,6 +34,8 @@ Collective UsageTracker::map() {
 }
 
 void UsageTracker::keep_map() const {
+  LOCKSTEP_CHECK(mode_ == core::Mode::kStatic);
+  LOCKSTEP_CHECK_EQ(map_.size(), replicas_.size());
   for (std::size_t i = 0; i < replicas_.size(); ++i) replicas_[i].in_use = map_[i] != 0;
 }
 

@@ -71,6 +71,8 @@ Status add_entries(Tensor& sum, const Tensor& term) {
 }
 
 Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
+  LOCKSTEP_CHECK(sum.defined());
+  LOCKSTEP_CHECK(term.defined());
   if (sum.is_sparse() != term.is_sparse())
     return Status(Code::kInvalidArgument,
                   "a sparse and a dense gradient meet at one node: they cannot be added");
@@ -147,6 +149,7 @@ GraphTask::GraphTask() : state_(std::make_unique<State>()) {}
 GraphTask::~GraphTask() = default;
 
 void GraphTask::at_end(BackwardEnd* callback) {
+  LOCKSTEP_CHECK(callback != nullptr);
   auto& callbacks = state_->callbacks;
   if (std::find(callbacks.begin(), callbacks.end(), callback) == callbacks.end())
     callbacks.push_back(callback);
@@ -166,7 +169,10 @@ Engine::~Engine() {
   {
     platform::MutexLock lock(mutex_);
     impl_->stopping = true;
-    for (const auto& worker : impl_->workers) worker->wake.notify_all();
+    for (const auto& worker : impl_->workers) {
+      LOCKSTEP_CHECK(worker->ready.empty());  // No backward is running.
+      worker->wake.notify_all();
+    }
   }
   for (const auto& worker : impl_->workers)
     if (worker->thread.joinable()) worker->thread.join();
@@ -302,6 +308,7 @@ Status Engine::discover(GraphTask& task, std::span<const Edge> roots,
 
 Status Engine::announce(GraphTask& task) {
   GraphTask::State& state = *task.state_;
+  LOCKSTEP_CHECK(state.callbacks.empty());  // None is left of another backward.
   auto& observed = state.observed;
   for (std::size_t i = 0; i < observed.size(); ++i) {
     BackwardObserver* observer = observed[i].first;
@@ -331,9 +338,11 @@ void Engine::drive(GraphTask& task, int worker) {
     });
     if (found) execute(ready, worker);
   }
+  LOCKSTEP_CHECK(state.ready.empty());
 }
 
 Status Engine::finish(GraphTask& task, Status status) {
+  LOCKSTEP_CHECK_EQ(task.state_->outstanding, 0u);  // No node of it runs any more.
   for (std::size_t i = 0; i < task.state_->callbacks.size(); ++i) {
     BackwardEnd* callback = task.state_->callbacks[i];
     status = guarded([&] {
@@ -345,6 +354,7 @@ Status Engine::finish(GraphTask& task, Status status) {
 }
 
 void Engine::work(int worker) {
+  LOCKSTEP_CHECK_GE(worker, 1);  // Worker 0 has no thread.
   platform::MutexLock lock(mutex_);
   Impl::Worker& self = *impl_->workers[static_cast<std::size_t>(worker)];
   self.id = platform::this_thread();
@@ -372,6 +382,7 @@ bool Engine::next_ready(GraphTask* task, int worker, Ready& ready) {
   std::pop_heap(best->begin(), best->end());
   ready = best->back();
   best->pop_back();
+  LOCKSTEP_CHECK(ready.task->state_->outstanding > 0);
   return true;
 }
 
@@ -398,6 +409,8 @@ Status fold(std::vector<Contribution>& arrived, std::span<Tensor> incoming) {
 
 Status apply_guarded(Node& node, std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                      const BackwardContext& context) {
+  LOCKSTEP_CHECK_EQ(incoming.size(), std::size_t{node.outputs()});
+  LOCKSTEP_CHECK_EQ(outgoing.size(), node.edges().size());
   std::string what;
   Failure failure;
   failure.code = Code::kUserFailure;
@@ -435,6 +448,7 @@ class Borrowed {
     if (found != spare_.end()) {
       items = std::move(*found);
       spare_.erase(found);
+      LOCKSTEP_CHECK(items.empty());
     }
     items.reserve(count);
   }
@@ -546,6 +560,7 @@ void Engine::deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, 
 // `by` is the worker whose thread pushes: a thread does not wake itself.
 void Engine::push_ready(GraphTask& task, std::uint32_t index, int by) {
   GraphTask::State& state = *task.state_;
+  LOCKSTEP_CHECK_EQ(state.nodes[index].dependencies, 0u);
   const Node& node = *state.nodes[index].node;
   Ready ready;
   ready.task = &task;
@@ -574,6 +589,7 @@ void Engine::note_done(GraphTask& task, int by) {
 
 void Engine::wake_driver(GraphTask& task, int by) {
   GraphTask::State& state = *task.state_;
+  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(state.driver), impl_->workers.size());
   if (state.driver == by) return;
   if (state.driver != 0)
     impl_->workers[static_cast<std::size_t>(state.driver)]->wake.notify_all();

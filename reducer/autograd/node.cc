@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
@@ -9,6 +11,7 @@ inline namespace LOCKSTEP_NS {
 // themselves. So a deep graph needs no stack, and no memory that might be refused. Each node is
 // destroyed with its edges in place, and only then passes on the nodes that they own.
 Node::~Node() {
+  LOCKSTEP_CHECK_EQ(use_count(), std::uint32_t{0});
   Ref<Node> first;
   Ref<Node>& to_go = to_go_ == nullptr ? first : *to_go_;
   for (auto edge = edges_.rbegin(); edge != edges_.rend(); ++edge) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reducer/base/build_namespace.h"
+#include "reducer/base/check.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -28,6 +29,7 @@ class NodeMap {
 
   // Returns the number of `node` and whether the map had it. A new node gets `number`.
   std::pair<std::uint32_t, bool> insert(const Node* node, std::uint32_t number) {
+    LOCKSTEP_CHECK(node != nullptr);
     if (2 * (size_ + 1) > entries_.size()) grow();
     Entry& entry = find(node);
     if (entry.walk == walk_) return {entry.number, true};
@@ -43,7 +45,11 @@ class NodeMap {
   }
 
   // Returns the number of a node that the map has.
-  std::uint32_t at(const Node* node) { return find(node).number; }
+  std::uint32_t at(const Node* node) {
+    const Entry& entry = find(node);
+    LOCKSTEP_CHECK_EQ(entry.walk, walk_);
+    return entry.number;
+  }
 
  private:
   struct Entry {

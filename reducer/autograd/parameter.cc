@@ -50,6 +50,8 @@ void Parameter::set_grad(Tensor grad) {
 void Parameter::undefine_grad() { set_grad(Tensor()); }
 
 void Parameter::move_grad(Tensor place) {
+  LOCKSTEP_CHECK(!place.defined() || place.dtype() == dtype_);
+  LOCKSTEP_CHECK(!place.defined() || place.is_sparse() == has_sparse_gradients());
   place.set_requires_grad(grad_.requires_grad());
   grad_ = std::move(place);
 }
@@ -57,6 +59,7 @@ void Parameter::move_grad(Tensor place) {
 void Parameter::fill_grad_with_zeros() {
   used_ = false;
   if (!grad_.defined()) return;
+  LOCKSTEP_CHECK_EQ(grad_.is_sparse(), has_sparse_gradients());
   grad_.set_requires_grad(false);
   if (has_sparse_gradients()) {
     grad_ = without_entries(grad_);
@@ -68,6 +71,7 @@ void Parameter::fill_grad_with_zeros() {
 // The gaps between elements do not belong to the gradient (G10), so where a layout has gaps,
 // elements are zeroed one by one.
 void Parameter::fill_with_zeros(const Shape& shape, std::byte* data, int dim) {
+  LOCKSTEP_CHECK_LE(dim, shape.dims);
   const std::size_t size = size_of(dtype_);
   if (dim == 0 && shape.is_dense()) {
     const auto bytes = static_cast<std::size_t>(shape.elements()) * size;
@@ -89,6 +93,7 @@ void Parameter::add_hook(GradientHook* hook, std::size_t index) {
 }
 
 void Parameter::remove_hook(GradientHook* hook) {
+  LOCKSTEP_CHECK(hook_.hook != nullptr || further_hooks_.empty());
   std::erase_if(further_hooks_, [hook](const Hook& h) { return h.hook == hook; });
   if (hook_.hook != hook) return;
   hook_ = {nullptr, 0};
@@ -137,6 +142,8 @@ Status Parameter::refuse(const Tensor& arrived) const {
 
 // Concatenates entries, and sums them when needed.
 Status Parameter::accumulate_entries(const Tensor& arrived) {
+  LOCKSTEP_CHECK(arrived.is_sparse());
+  LOCKSTEP_CHECK(!grad_.defined() || grad_.is_sparse());
   if (!grad_.defined()) {
     grad_ = arrived;
     return {};
@@ -153,11 +160,14 @@ Status Parameter::accumulate(const Tensor& arrived) {
   const bool requires_grad = arrived.requires_grad() || (grad_.defined() && grad_.requires_grad());
   LOCKSTEP_RETURN_IF_ERROR(has_sparse_gradients() ? accumulate_entries(arrived)
                                                   : accumulate_elements(arrived));
+  LOCKSTEP_CHECK(grad_.defined());
   grad_.set_requires_grad(requires_grad);
   return {};
 }
 
 Status Parameter::accumulate_elements(const Tensor& arrived) {
+  LOCKSTEP_CHECK(!arrived.is_sparse());
+  LOCKSTEP_CHECK(!grad_.defined() || !grad_.is_sparse());
   const Stream stream = device_.current_stream();
   if (grad_.defined() && !grad_.shape().is_expanded()) {
     device_.add(stream, arrived, grad_);

@@ -44,6 +44,7 @@ BucketLayout place(std::span<const ParameterInfo> parameters,
   bucket.sparse = parameters[members[0]].sparse;
   for (const std::size_t index : members) {
     const std::int64_t offset = align(bucket.elements, bucket.dtype);
+    LOCKSTEP_CHECK_GE(offset, bucket.elements);  // Members do not overlap.
     bucket.members.push_back({index, offset, parameters[index].elements});
     bucket.elements = add_sizes(offset, parameters[index].elements);
   }
@@ -121,6 +122,7 @@ Result<Layout> assign_buckets(std::span<const ParameterInfo> parameters,
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].requires_grad) order.push_back(i);
   std::vector<std::vector<std::size_t>> lists = fill_buckets(parameters, limits, order);
+  LOCKSTEP_CHECK_LE(lists.size(), order.size());  // None is empty.
   std::reverse(lists.begin(), lists.end());
   return with_limits(layout_from_buckets(parameters, lists), limits);
 }
@@ -178,6 +180,7 @@ Result<Layout> layout_from_buckets(std::span<const ParameterInfo> parameters,
   for (std::size_t i = 0; i < parameters.size(); ++i)
     if (parameters[i].requires_grad && !placed[i])
       return failed(invalid("parameter " + parameters[i].name + " is in no bucket"));
+  LOCKSTEP_CHECK_EQ(layout.buckets.size(), buckets.size());
   layout.hash = hash_of(layout);
   return layout;
 }
@@ -207,6 +210,7 @@ Status check_layout(const Layout& layout, std::span<const ParameterInfo> paramet
     if (theirs.device != ours.device)
       return invalid(where + "is on device " + std::to_string(theirs.device) +
                      ", its parameters are on device " + std::to_string(ours.device));
+    LOCKSTEP_CHECK_EQ(theirs.members.size(), ours.members.size());
     for (std::size_t m = 0; m < ours.members.size(); ++m) {
       const std::string& name = parameters[ours.members[m].parameter].name;
       if (theirs.members[m].elements != ours.members[m].elements)
@@ -244,6 +248,7 @@ class LayoutReader {
   explicit LayoutReader(std::string_view text) : text_(text) {}
 
   Result<Layout> read() {
+    LOCKSTEP_CHECK_EQ(number_, 0);  // A reader reads one text.
     Layout layout;
     std::uint64_t hash = 0;
     bool ended = false;

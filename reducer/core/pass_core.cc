@@ -47,6 +47,7 @@ void PassCore::forget_passes() {
 
 // A first static pass that failed has counted nothing.
 void PassCore::begin_pass() {
+  LOCKSTEP_CHECK_EQ(buckets_.members.size(), buckets_.pending.size());
   const auto begin = [this](Gradient& gradient) {
     gradient.hooks_started = gradient.hooks_finished = 0;
     gradient.is_ready = false;
@@ -91,6 +92,7 @@ void PassCore::on_backward_reached() {
 
 bool PassCore::on_gradient_arriving(std::size_t gradient) {
   Gradient& arriving = at(gradient);
+  LOCKSTEP_CHECK(in_backward_);
   if (is_parameter_ready(parameter_of(gradient)) || arriving.is_ready ||
       arriving.hooks_started == arriving.hooks_expected)
     return false;
@@ -179,6 +181,7 @@ Action PassCore::next_copy() {
 }
 
 Action PassCore::next_launch() {
+  LOCKSTEP_CHECK_LE(buckets_.next, buckets_.pending.size());
   if (buckets_.is_launching) return {};  // Who launches goes on with what is ready now.
   // Hooks launch nothing, and neither does the end of a backward that leaves gradients to a later
   // one (P14).
@@ -190,6 +193,7 @@ Action PassCore::next_launch() {
     buckets_.is_launching = true;
     return {Action::Kind::kLaunch, static_cast<std::uint32_t>(buckets_.next)};
   }
+  LOCKSTEP_CHECK_EQ(unready_, std::size_t{0});  // Each parameter is in a bucket.
   const bool needs_map = mode_ == Mode::kDynamic && !in_backward_ && !parameters_.empty();
   if (!needs_map || is_map_launched_) return {};
   is_map_launched_ = true;

@@ -59,6 +59,7 @@ Status write(Device& device, std::span<const std::byte> from, std::byte* to,
   if (from.empty()) return {};
   Result<PinnedMemory> pinned = device.allocate_pinned(std::min(from.size(), kPieceBytes));
   if (!pinned) return pinned.error();
+  LOCKSTEP_CHECK(pinned->bytes() > 0);
   const Stream stream = device.current_stream();
   for (std::size_t at = 0; at < from.size(); at += pinned->bytes()) {
     const std::size_t bytes = std::min(pinned->bytes(), from.size() - at);
@@ -74,6 +75,7 @@ Status read(Device& device, const std::byte* from, std::span<std::byte> to,
   if (to.empty()) return {};
   Result<PinnedMemory> pinned = device.allocate_pinned(std::min(to.size(), kPieceBytes));
   if (!pinned) return pinned.error();
+  LOCKSTEP_CHECK(pinned->bytes() > 0);
   const Stream stream = device.current_stream();
   for (std::size_t at = 0; at < to.size(); at += pinned->bytes()) {
     const std::size_t bytes = std::min(pinned->bytes(), to.size() - at);

@@ -74,6 +74,7 @@ class CompressHook final : public CommunicationHook {
       if (!made) return made;
       kept = std::move(*made);
     }
+    LOCKSTEP_CHECK(kept.dtype() == wire_);
     return kept;
   }
 

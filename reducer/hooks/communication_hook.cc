@@ -41,6 +41,7 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
     return Status(Code::kInvalidArgument, "all_reduce takes a defined, dense tensor");
   Device& device = tensor.device();
   if (started_ == flights_.size()) flights_.push_back(std::make_unique<Flight>());
+  LOCKSTEP_CHECK_LT(started_, flights_.size());
   Flight& flight = *flights_[started_];
   Collective collective;
   collective.dtype = real_of(tensor.dtype());
@@ -59,6 +60,7 @@ Status HookBucket::all_reduce(const Tensor& tensor) {
 }
 
 Status HookBucket::wait() {
+  LOCKSTEP_CHECK_LE(awaited_, started_);
   for (; awaited_ < started_; ++awaited_) {
     Flight& flight = *flights_[awaited_];
     Status status = reducer_.await(flight.work, flight.trace_sequence);

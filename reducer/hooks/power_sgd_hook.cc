@@ -34,6 +34,7 @@ Matrix matrix_of(const Tensor& gradient, int rank) {
   const auto elements = static_cast<std::size_t>(gradient.elements());
   if (gradient.dtype() != DType::kFloat32 || matrix.rows == 0 || elements == 0) return {};
   matrix.columns = elements / matrix.rows;
+  LOCKSTEP_CHECK_EQ(matrix.columns * matrix.rows, elements);
   matrix.factors = std::min({static_cast<std::size_t>(rank), matrix.rows, matrix.columns});
   if (matrix.factors * (matrix.rows + matrix.columns) >= elements) return {};
   return matrix;
@@ -60,6 +61,7 @@ double dot(const float* a, const float* b, std::size_t count, std::size_t a_step
 // Gram-Schmidt, column by column. Where a column lies in the space of the columns before it, what
 // remains is rounding error without a direction of its own; normalized, it would count twice.
 void orthonormalize(float* p, const Matrix& matrix) {
+  LOCKSTEP_CHECK_LE(matrix.factors, matrix.rows);
   const DefaultFloats floats_as_declared;
   const std::size_t factors = matrix.factors;
   for (std::size_t c = 0; c < factors; ++c) {
@@ -132,6 +134,7 @@ class PowerSgdHook final : public CommunicationHook {
 };
 
 State& PowerSgdHook::state_of(std::size_t parameter, const Matrix& matrix) {
+  LOCKSTEP_CHECK(matrix.factors > 0);  // What is not compressed has no state.
   if (parameter >= states_.size()) states_.resize(parameter + 1);
   State& state = states_[parameter];
   if (state.matrix != matrix) {
@@ -150,6 +153,7 @@ State& PowerSgdHook::state_of(std::size_t parameter, const Matrix& matrix) {
 void PowerSgdHook::renew(State& state, std::size_t parameter) const {
   const DefaultFloats floats_as_declared;
   const std::size_t factors = state.matrix.factors;
+  LOCKSTEP_CHECK_EQ(state.q.size(), state.matrix.columns * factors);
   for (std::size_t c = 0; c < factors; ++c) {
     bool is_zero = true;
     bool is_finite = true;
@@ -174,6 +178,8 @@ Status PowerSgdHook::prepare(HookBucket& bucket) {
         is_compressed ? matrix.rows * matrix.factors : static_cast<std::size_t>(view.elements());
     second += matrix.columns * matrix.factors;
   }
+  // What is sent in both sums is no more than the bucket.
+  LOCKSTEP_CHECK_LE(first + second, static_cast<std::size_t>(bucket.flat().elements()));
   Wire& wire = wire_of(bucket);
   if (second == 0) {
     wire = {};
@@ -214,6 +220,7 @@ void PowerSgdHook::project(const HookBucket& bucket, const Tensor& gradient, Sta
 void PowerSgdHook::project_back(const State& state, const float* p, float* q) {
   const DefaultFloats floats_as_declared;
   const Matrix& matrix = state.matrix;
+  LOCKSTEP_CHECK_EQ(state.scaled.size(), matrix.rows * matrix.columns);
   for (std::size_t j = 0; j < matrix.columns; ++j)
     for (std::size_t c = 0; c < matrix.factors; ++c)
       q[j * matrix.factors + c] = static_cast<float>(
@@ -225,6 +232,8 @@ void PowerSgdHook::project_back(const State& state, const float* p, float* q) {
 void PowerSgdHook::deliver(const Tensor& gradient, State& state, const float* p) {
   const DefaultFloats floats_as_declared;
   const Matrix& matrix = state.matrix;
+  LOCKSTEP_CHECK_EQ(static_cast<std::size_t>(gradient.elements()), state.sent.size());
+  LOCKSTEP_CHECK_EQ(state.error.size(), state.sent.size());
   float* result = floats(gradient);
   for (std::size_t i = 0; i < matrix.rows; ++i) {
     for (std::size_t j = 0; j < matrix.columns; ++j) {
@@ -284,6 +293,7 @@ Result<Tensor> PowerSgdHook::finish(HookBucket& bucket) {
   for (std::size_t v = 0; v < bucket.views().size(); ++v) {
     const Matrix matrix = matrix_of(bucket.views()[v], options_.rank);
     if (matrix.factors == 0) continue;
+    LOCKSTEP_CHECK_LT(bucket.parameters()[v], states_.size());
     const State& state = states_[bucket.parameters()[v]];
     LOCKSTEP_CHECK(state.matrix == matrix);
     orthonormalize(at, matrix);

@@ -13,6 +13,7 @@ inline float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
   // With the fields moved into place the exponent is 112 too small. One exact multiplication
   // corrects that, and handles subnormals too.
+  static_assert(std::bit_cast<float>(0x3c00u << 13) * 0x1p112f == 1.0f);  // 0x3c00 is 1.
   const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
   const std::uint32_t bits = magnitude >= 0x7c00u ? (0x7f800000u | (magnitude & 0x3ffu) << 13)
                                                   : std::bit_cast<std::uint32_t>(scaled);
@@ -24,6 +25,8 @@ inline std::uint16_t float_to_half(float value) {
   // 65520, which is half-way between 65504 and 65536.
   constexpr std::uint32_t kOverflow = 0x477ff000u;
   constexpr std::uint32_t kMinNormal = 0x38800000u;  // 2^-14.
+  static_assert(std::bit_cast<float>(kOverflow) == 65520.0f);
+  static_assert(std::bit_cast<float>(kMinNormal) == 0x1p-14f);
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;

@@ -49,6 +49,8 @@ Tensor without_entries(const Tensor& sparse) {
 }
 
 Result<Tensor> append(const Tensor& first, const Tensor& second) {
+  LOCKSTEP_CHECK(first.is_sparse());
+  LOCKSTEP_CHECK(second.is_sparse());
   std::vector<std::int64_t> rows(first.rows().begin(), first.rows().end());
   rows.insert(rows.end(), second.rows().begin(), second.rows().end());
   Device& device = first.device();
@@ -62,6 +64,7 @@ Result<Tensor> append(const Tensor& first, const Tensor& second) {
 }
 
 Result<Tensor> coalesce(const Tensor& sparse, const Shape& whole) {
+  LOCKSTEP_CHECK(sparse.is_sparse());
   const std::span<const std::int64_t> given = sparse.rows();
   std::vector<std::size_t> order;
   for (std::size_t entry = 0; entry < given.size(); ++entry)
@@ -84,6 +87,7 @@ Result<Tensor> coalesce(const Tensor& sparse, const Shape& whole) {
     else
       device.add(stream, value, rows_of(*sum, next - 1, 1));
   }
+  LOCKSTEP_CHECK_EQ(next, sum->rows().size());
   return sum;
 }
 

@@ -90,6 +90,7 @@ bool Shape::is_dense() const {
     std::size_t i = 0;
     while (i < static_cast<std::size_t>(dims) && (sizes[i] == 1 || strides[i] != expected)) ++i;
     if (i == static_cast<std::size_t>(dims)) return false;
+    LOCKSTEP_CHECK_GE(sizes[i], 2);  // So the loop ends.
     expected = multiply_sizes(expected, sizes[i]);
   }
   return expected == count;
@@ -99,6 +100,7 @@ std::int64_t Shape::extent() const {
   std::int64_t last = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(dims); ++i) {
     if (sizes[i] == 0) return 0;
+    LOCKSTEP_CHECK_GE(strides[i], 0);  // Otherwise the last element is not the farthest one.
     last = add_sizes(last, multiply_sizes(sizes[i] - 1, strides[i]));
   }
   return add_sizes(last, 1);

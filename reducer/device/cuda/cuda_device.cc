@@ -174,6 +174,7 @@ Status CudaDevice::start() {
 Status CudaDevice::meet_others() {
   OpenDevices& devices = open_devices();
   const platform::MutexLock lock(devices.mutex);
+  LOCKSTEP_CHECK(std::find(devices.list.begin(), devices.list.end(), this) == devices.list.end());
   for (CudaDevice* const other : devices.list) {
     if (other->ordinal_ == ordinal_) continue;
     LOCKSTEP_RETURN_IF_ERROR(open_pool_to(*other));
@@ -186,6 +187,8 @@ Status CudaDevice::meet_others() {
 // Gives `other` access to the memory that is and will be allocated here. GPUs that cannot reach
 // each other are skipped: NCCL goes through the host between them.
 Status CudaDevice::open_pool_to(const CudaDevice& other) {
+  LOCKSTEP_CHECK(pool_ != nullptr);
+  LOCKSTEP_CHECK(other.ordinal_ != ordinal_);
   int can_reach = 0;
   int error = cudaDeviceCanAccessPeer(&can_reach, other.ordinal_, ordinal_);
   if (error == cudaSuccess && can_reach == 0) return {};
@@ -258,7 +261,9 @@ Result<Ref<Storage>> CudaDevice::allocate(std::size_t bytes) {
   try {
     {
       platform::MutexLock lock(mutex_);
-      allocations_[data] = {bytes, home, 0, false};
+      // release() forgets an address before the GPU may give it out again.
+      const bool is_new = allocations_.try_emplace(data, Allocation{bytes, home, 0, false}).second;
+      LOCKSTEP_CHECK(is_new);
     }
     is_known = true;
     allocated_ += bytes;
@@ -309,6 +314,7 @@ void CudaDevice::release(std::byte* data, std::size_t bytes) {
 Result<PinnedMemory> CudaDevice::allocate_pinned(std::size_t bytes) {
   if (is_too_large(bytes)) return failed(out_of_memory());
   const std::size_t capacity = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
+  LOCKSTEP_CHECK_LE(bytes, capacity);
   {
     platform::MutexLock lock(mutex_);
     const auto spare = spare_pinned_.find(capacity);
@@ -338,6 +344,7 @@ Result<Stream> CudaDevice::new_stream() {
     if (!spare_.empty()) {
       const Stream again{this, spare_.back()};
       spare_.pop_back();
+      LOCKSTEP_CHECK_LT(again.handle, lines_.size());
       return again;
     }
   }
@@ -397,6 +404,7 @@ Result<std::uint64_t> CudaDevice::add_line(CUstream_st* native, bool is_owned) {
 Status CudaDevice::add_staging(Line& line, std::size_t bytes) LOCKSTEP_REQUIRES(line.mutex) {
   Staging made;
   made.capacity = std::bit_ceil(std::max(bytes, kTableBytes));
+  LOCKSTEP_CHECK_LE(bytes, made.capacity);
   void* host = nullptr;
   void* device = nullptr;
   int error = cudaHostAlloc(&host, made.capacity, cudaHostAllocPortable);
@@ -491,6 +499,7 @@ void CudaDevice::note_use(const Stream& stream, const std::byte* data) {
 // of this device.
 CudaDevice::Range CudaDevice::note_use(Line& user, std::uint64_t handle, const std::byte* data)
     LOCKSTEP_REQUIRES(user.mutex) {
+  LOCKSTEP_CHECK_LT(handle, kMaxStreams);
   // There is only one stream, so it is the home of every storage.
   if (line_count_.load() == 1) return {};
   CudaStream* home = nullptr;
@@ -631,6 +640,7 @@ CudaDevice::Staging* CudaDevice::stage(Line& line) LOCKSTEP_REQUIRES(line.mutex)
     }
     found = std::prev(line.staging.end());
   }
+  LOCKSTEP_CHECK_LE(bytes, found->capacity);
   line.plan.write_far(found->host);
   const int error =
       cudaMemcpyAsync(found->device, found->host, bytes, cudaMemcpyHostToDevice, stream.native());

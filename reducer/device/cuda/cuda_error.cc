@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "reducer/base/check.h"
+
 namespace lockstep {
 namespace {
 
@@ -39,6 +41,7 @@ std::string hint_of_versions() {
 }  // namespace
 
 Status cuda_failure(int error, int ordinal, std::string_view what) {
+  LOCKSTEP_CHECK(error != cudaSuccess);
   static_cast<void>(cudaGetLastError());
   const Code code = error == cudaErrorMemoryAllocation ? Code::kOutOfMemory : Code::kTransport;
   std::string text =

@@ -28,6 +28,7 @@ std::uint64_t CudaStream::record() {
   platform::MutexLock lock(mutex_);
   const std::uint64_t number = ++recorded_;
   if (error == cudaSuccess) {
+    LOCKSTEP_CHECK(ahead_.empty() || ahead_.back().number < number);
     ahead_.push_back({number, event});
     return number;
   }
@@ -78,6 +79,7 @@ int CudaStream::retire_passed() {
     if (error == cudaErrorNotReady) return cudaSuccess;
     if (error != cudaSuccess) return error;
     (followers_ == 0 ? spare_ : resting_).push_back(first.event);
+    LOCKSTEP_CHECK_LT(passed_, first.number);  // Points pass in their order.
     passed_ = first.number;
     ahead_.pop_front();
   }
@@ -135,6 +137,7 @@ void CudaStream::keep(Status status, std::uint64_t from) {
 
 Status CudaStream::take_failure(std::uint64_t point) {
   platform::MutexLock lock(mutex_);
+  LOCKSTEP_CHECK_LE(point, recorded_);
   for (Failure& failure : failures_) {
     if (point < failure.from || (failure.until != 0 && point > failure.until)) continue;
     if (failure.until == 0) failure.until = recorded_;

@@ -164,6 +164,7 @@ constexpr int kLanes = kPackBytes /
 template <class Op, int N, std::uint32_t Count = kPacksPerThread>
 LOCKSTEP_HD void run_packs(const Table& table, const typename Op::From* from, typename Op::To* to,
                            std::uint64_t packs, std::uint64_t first) {
+  static_assert(N > 0 && (N & (N - 1)) == 0);  // Packs are aligned to their size.
   Pack<typename Op::To, N> out[Count];
   LOCKSTEP_UNROLL
   for (std::uint32_t i = 0; i < Count; ++i) {
@@ -202,6 +203,8 @@ template <class Op>
 LOCKSTEP_HD void run_packed(const Table& table, const Segment& segment, std::uint32_t block,
                             std::uint32_t thread) {
   constexpr int kN = kLanes<Op>;
+  static_assert(kN * sizeof(typename Op::From) <= kPackBytes);
+  static_assert(kN * sizeof(typename Op::To) <= kPackBytes);
   const auto* from = reinterpret_cast<const typename Op::From*>(segment.from);
   auto* to = reinterpret_cast<typename Op::To*>(segment.to);
   const std::uint64_t packs = (segment.elements - segment.head) / kN;
@@ -219,6 +222,7 @@ LOCKSTEP_HD void run_dense(const Table& table, const Segment& segment, std::uint
   const auto* from = reinterpret_cast<const typename Op::From*>(segment.from);
   auto* to = reinterpret_cast<typename Op::To*>(segment.to);
   const std::uint64_t begin = std::uint64_t{block} * kElementsPerBlock;
+  static_assert(kElementsPerBlock % kPacksPerBlock == 0);
   for (std::uint32_t done = 0; done < kElementsPerBlock; done += kPacksPerBlock)
     run_packs<Op, 1>(table, from, to, segment.elements, begin + done + thread);
 }
@@ -235,6 +239,7 @@ LOCKSTEP_HD void run_strided(const Table& table, const Segment& segment, const L
   const std::uint64_t begin = std::uint64_t{block} * kElementsPerBlock;
   constexpr std::uint32_t kTogether =
       sizeof(Index) == 4 ? 2 : 1;  // More would take registers from run_packed.
+  static_assert(kElementsPerBlock % (kTogether * kThreads) == 0);
   const int last = static_cast<int>(layout.dims) - 1;
   for (std::uint32_t done = thread; done < kElementsPerBlock; done += kTogether * kThreads) {
     const std::uint64_t first = begin + done;
@@ -287,6 +292,8 @@ template <class Op, std::size_t kBytes>
 LOCKSTEP_HD void run(const Argument<kBytes>& argument, std::uint32_t block, std::uint32_t thread) {
   const Table& table = argument.table;
   const bool is_far = table.far_segments != nullptr;
+  static_assert(alignof(Segment) <= 16 && offsetof(Argument<kBytes>, near) % 16 == 0);
+  static_assert(sizeof(Segment) % alignof(Layout) == 0);  // Layouts follow the segments.
   const auto* segments =
       is_far ? table.far_segments : reinterpret_cast<const Segment*>(argument.near);
   const Segment segment = segments[segment_of(segments, table.segments, block)];

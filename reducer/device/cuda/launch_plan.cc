@@ -22,6 +22,7 @@ static_assert(kernels::kLayoutDims == kMaxDims);
 
 // Returns the dimensions that matter, the innermost of `to` first.
 Layout simplified(const Shape& from, const Shape& to) {
+  LOCKSTEP_CHECK_EQ(from.dims, to.dims);
   Layout layout;
   std::array<std::size_t, kMaxDims> order{};
   std::size_t count = 0;

@@ -46,6 +46,7 @@ void with_memory(DType dtype, F f) {
 // Calls f(a, b) with the offsets, in elements, of each element in two layouts of the same sizes.
 template <class F>
 void for_each_element(const Shape& a, const Shape& b, F f) {
+  LOCKSTEP_CHECK(a.same_sizes(b));
   std::array<std::int64_t, kMaxDims> index{};
   const std::int64_t count = a.elements();
   std::int64_t in_a = 0;

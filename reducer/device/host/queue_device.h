@@ -58,7 +58,8 @@ class QueueDevice final : public Device {
   int index() const override { return index_; }
   Result<Ref<Storage>> allocate(std::size_t bytes) override {
     const platform::MutexLock lock(mutex_);
-    if (bytes > kBytes - used_ - kAlignment) return failed(out_of_memory());
+    LOCKSTEP_CHECK_LE(used_, kBytes - kAlignment);
+    if (bytes >= kBytes - used_ - kAlignment) return failed(out_of_memory());
     std::byte* const data = addresses_ + used_;
     used_ += bytes / kAlignment * kAlignment + kAlignment;
     allocated_ += bytes;
@@ -110,6 +111,7 @@ class QueueDevice final : public Device {
   }
   Status synchronize(const Event& event, platform::Deadline deadline) override {
     if (event.device == nullptr) return {};
+    LOCKSTEP_CHECK(event.device == this);
     const platform::MutexLock lock(mutex_);
     const bool is_done = changed_.wait(mutex_, deadline, [&]() LOCKSTEP_REQUIRES(mutex_) {
       return has_passed(event) || !failure_.ok();
@@ -266,6 +268,7 @@ class QueueDevice final : public Device {
         body();
       }
       ++line.passed;
+      LOCKSTEP_CHECK_LE(line.passed, line.submitted);
       changed_.notify_all();
     }
   }
