@@ -14,6 +14,12 @@ CollectiveLauncher::CollectiveLauncher(Membership membership, const ReducerOptio
   move_to(std::move(membership));
 }
 
+void CollectiveLauncher::leave_for(const Membership& next, const Status& cause) {
+  LOCKSTEP_CHECK(!cause.ok());
+  for (const auto& group : {membership_.group, membership_.backward_group})
+    if (group && group != next.group && group != next.backward_group) group->abort(cause);
+}
+
 void CollectiveLauncher::move_to(Membership membership) {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);

@@ -39,7 +39,9 @@ class CollectiveLauncher {
   CollectiveLauncher(Membership membership, const ReducerOptions& options,
                      const Positioned& training);
 
-  // A reset: the new members have no trace yet.
+  // A reset: nothing is in flight. Ends the groups that `next` does not have, on this rank.
+  void leave_for(const Membership& next, const Status& cause);
+  // The new members have no trace yet.
   void move_to(Membership membership);
   void forget_passes();
   // The collectives of a pass are counted from `launched` on.

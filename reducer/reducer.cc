@@ -383,9 +383,11 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
 Status Reducer::reset(Membership membership) try {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
-  const bool is_half_way = passes_.is_running() && collectives_.launched() > 0;
-  if (membership.group.get() != &collectives_.group() || is_half_way)
-    stop_group(Status(Code::kAborted, "the reducer moved to a new process group"));
+  const Status moved(Code::kAborted, "the reducer moved to a new process group");
+  if (passes_.is_running() && collectives_.launched() > 0)
+    stop_group(moved);
+  else
+    collectives_.leave_for(membership, moved);
   collectives_.move_to(std::move(membership));
   Status own = guarded([this] { return start_over(); });
   Status status = meeting(collectives_.group(),

@@ -216,9 +216,9 @@ Status ReplicaSet::add_parameter(const Ref<Parameter>& parameter, const ReducerO
                                               std::to_string(parameter->device().index()) +
                                               ", where parameter " + parameter->name() + " is");
   // The replicas of the parameter before this one are all there, and end the list.
-  LOCKSTEP_CHECK(reduced_.empty() || reduced_.back().first_further_replica +
-                                             reduced_.back().further_replica_count ==
-                                         further_.size());
+  LOCKSTEP_CHECK(reduced_.empty() ||
+                 reduced_.back().first_further_replica + reduced_.back().further_replica_count ==
+                     further_.size());
   ReducedParameter& reduced = reduced_.emplace_back();
   reduced.parameter = parameter;
   reduced.info = static_cast<std::uint32_t>(infos_.size() - 1);

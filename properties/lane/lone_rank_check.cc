@@ -338,16 +338,24 @@ class LoneRank {
     }
   }
 
-  // A new group takes the place of the old one, which ends; the same group goes on.
+  // A group that the reducer leaves ends, and one that it keeps goes on.
   std::string reset_that_works() {
-    const std::shared_ptr<PeerGroup> before = groups_.first;
+    const Groups before = groups_;
     const bool stays = draws(40);
     Membership membership{groups_.first, groups_.store, groups_.second};
-    if (!stays) membership = new_membership();
+    if (!stays) {
+      membership = new_membership();
+      if (before.second && draws(40)) membership.backward_group = groups_.second = before.second;
+    }
     std::string flaw = reset(membership);
     if (!flaw.empty() || failed_) return flaw;
-    if (!stays && !before->has_ended()) return "a reducer has left its group, which does not end";
-    if (stays && before->has_ended()) return "a reducer that stays with its group has ended it";
+    for (const auto& group : {before.first, before.second}) {
+      if (!group) continue;
+      const bool is_kept = group == groups_.first || group == groups_.second;
+      if (!is_kept && !group->has_ended())
+        return "a reducer has left its group, which does not end";
+      if (is_kept && group->has_ended()) return "a reducer that stays with its group has ended it";
+    }
     return {};
   }
 

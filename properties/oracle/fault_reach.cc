@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "properties/case/hook_error.h"
 #include "reference/outcome.h"
 
 namespace lockstep::properties {
@@ -49,10 +50,11 @@ bool aborts_reducers(const faults::Fault& fault, std::size_t rank) {
 
 bool outlives(const Observation& observation, const faults::Fault& fault, std::uint32_t step) {
   if (fault.step > step) return false;
+  // An attempt that failed by something else may have come before the abort.
   const std::vector<FailedCall>& attempts = observation.ranks[fault.rank].failed_joins;
   const bool is_repeated =
       fault.in_reset && std::any_of(attempts.begin(), attempts.end(), [&](const auto& attempt) {
-        return attempt.step == fault.step;
+        return attempt.step == fault.step && attempt.error.find(kAbortText) != std::string::npos;
       });
   if (is_repeated) return false;
   const auto& recoveries = observation.recoveries;

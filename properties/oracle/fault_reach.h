@@ -27,8 +27,9 @@ bool has_words_of_call(const Case& c, const Failure& failure);
 // Returns whether the fault is that the user of this rank aborts its reducers, and not its groups.
 bool aborts_reducers(const faults::Fault& fault, std::size_t rank);
 
-// Returns whether the groups and reducers that the fault ended on its rank are those of the step,
-// which is that of the fault or a later one: no recovery has replaced them, and no repeated reset.
+// Returns whether the groups and reducers that a user's abort ended on its rank may be those of the
+// step, which is that of the abort or a later one: no recovery has replaced them, and no reset that
+// was repeated because of the abort.
 bool outlives(const Observation& observation, const faults::Fault& fault, std::uint32_t step);
 
 // Returns whether the user of the rank may have aborted its reducers in this step or before, with

@@ -66,7 +66,7 @@ TEST_F(FaultReach, AnErrorThatTheRankSurvivesIsInTheStepsAfterTheRecovery) {
 }
 
 // A rank uses the groups and reducers that the fault ended until a recovery replaces them. A reset
-// that the fault has ended is repeated, and gives the rank new ones.
+// that the abort has ended is repeated, and gives the rank new ones.
 TEST_F(FaultReach, AFaultOutlivesItsStepUntilItsRankResets) {
   fault_.step = 0;
   EXPECT_TRUE(outlives(observation_, fault_, 0));
@@ -80,7 +80,9 @@ TEST_F(FaultReach, AFaultOutlivesItsStepUntilItsRankResets) {
   EXPECT_FALSE(outlives(observation_, fault_, 0));
   fault_.in_reset = true;
   EXPECT_TRUE(outlives(observation_, fault_, 1));
-  observation_.ranks[1].failed_joins.push_back({.step = 1});
+  observation_.ranks[1].failed_joins.push_back({.step = 1, .error = "transport failure"});
+  EXPECT_TRUE(outlives(observation_, fault_, 1));
+  observation_.ranks[1].failed_joins.push_back({.step = 1, .error = kAbortText});
   EXPECT_FALSE(outlives(observation_, fault_, 1));
 }
 
