@@ -174,8 +174,8 @@ platform::Deadline deadline_behind(platform::Duration timeout);
 // work.done() is false.
 Status wait_behind(Work& work, std::initializer_list<const ProcessGroup*> groups);
 
-// Returns kInvalidArgument for a collective that no group of `size` ranks can carry out: its root is
-// none of them, its elements cannot be in memory `copies` times for each rank, or lie nowhere.
+// Returns kInvalidArgument for a collective that no group of `size` ranks can carry out: its root
+// is none of them, its elements cannot be in memory `copies` times for each rank, or lie nowhere.
 Status check_arguments(const Collective& collective, int size, int copies = 1);
 
 // Calls start() and wait(), and aborts the group if the deadline passes.
