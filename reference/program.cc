@@ -316,6 +316,13 @@ void normalize(Program& program) {
   limit_misfit(program);
 }
 
+void keep_first_steps(Program& program, std::uint32_t count) {
+  assert(count <= program.steps.size());
+  program.steps.resize(count);
+  if (program.rejoin_step >= count) program.rejoin_step = 0;
+  if (program.recreate_before_step >= count) program.recreate_before_step = 0;
+}
+
 bool may_recompute(const Options& options, const Step& step, const RankPass& pass) {
   return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
          !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&

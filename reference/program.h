@@ -396,6 +396,10 @@ constexpr std::uint32_t kMaxHeadroom = 6;
 // would belong to the next sync window. What is within limits already is left alone.
 void normalize(Program& program);
 
+// Drops the steps from `count` on. The steps that stay do the same as before: a second join, or new
+// reducers, at a step that is dropped go, too.
+void keep_first_steps(Program& program, std::uint32_t count);
+
 // By output that the first `forwards` forwards of the pass keep: whether its forward is synced, and
 // not a local one.
 std::vector<bool> synced_outputs(const RankPass& pass, std::size_t forwards);

@@ -180,6 +180,27 @@ TEST(Program, NormalizingAnEmptyProgramGivesTheSimplestOne) {
   EXPECT_EQ(program.steps[0].variants[0].forwards[0].outputs.size(), 1U);
 }
 
+TEST(Program, TheFirstStepsKeepNoSecondJoinAndNoNewReducersThatComeLater) {
+  Program program;
+  program.steps.resize(5);
+  program.options.join = Join::kByAll;
+  program.rejoin_step = 3;
+  normalize(program);
+  Program first = program;
+  keep_first_steps(first, 4);
+  EXPECT_EQ(first.steps.size(), 4U);
+  EXPECT_EQ(first.rejoin_step, 3U);
+  keep_first_steps(first, 3);
+  EXPECT_EQ(first.rejoin_step, 0U);
+  program.options.join = Join::kNone;
+  program.recreate_before_step = 3;
+  first = program;
+  keep_first_steps(first, 4);
+  EXPECT_EQ(first.recreate_before_step, 3U);
+  keep_first_steps(first, 3);
+  EXPECT_EQ(first.recreate_before_step, 0U);
+}
+
 TEST(Program, NormalizingLeavesIndicesKeysAndLegalSizesAlone) {
   Program program;
   program.parameters.resize(1);

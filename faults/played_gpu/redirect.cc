@@ -7,6 +7,8 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 namespace lockstep::played {
 namespace {
@@ -56,6 +58,26 @@ bool protect(std::byte* begin, const std::byte* end, int protection) {
                     protection) == 0;
 }
 
+// Returns where the runtime's functions begin and end. A function of such a name may stand far from
+// all others, within NCCL's own code: NCCL 2.28.9 has cudaStreamGetCaptureInfo_v2 of a header. So
+// the runtime is the largest group of functions without a large gap.
+std::pair<std::uint64_t, std::uint64_t> range_of_runtime(
+    const std::map<std::uint64_t, std::string>& functions) {
+  constexpr std::uint64_t kGap = std::uint64_t{64} << 10;
+  std::pair<std::uint64_t, std::uint64_t> largest{0, 0};
+  std::size_t most = 0;
+  for (auto begin = functions.begin(); begin != functions.end();) {
+    std::size_t count = 1;
+    auto last = begin;
+    auto next = std::next(begin);
+    for (; next != functions.end() && next->first - last->first <= kGap; last = next++) ++count;
+    if (count > most) largest = {begin->first, last->first};
+    most = std::max(most, count);
+    begin = next;
+  }
+  return largest;
+}
+
 }  // namespace
 
 Result<std::vector<Call>> find_calls(const Symbols& symbols, const std::byte* load_address,
@@ -68,8 +90,7 @@ Result<std::vector<Call>> find_calls(const Symbols& symbols, const std::byte* lo
     if (is_wanted(each, prefix)) functions.emplace(each.address, each.name);
   std::vector<Call> calls;
   if (functions.empty()) return calls;
-  const std::uint64_t first = functions.begin()->first;
-  const std::uint64_t last = functions.rbegin()->first;
+  const auto [first, last] = range_of_runtime(functions);
   for (std::uint64_t at = symbols.code_begin(); at + kInstructionBytes <= symbols.code_end();
        ++at) {
     const std::byte* const code = load_address + at;

@@ -27,7 +27,7 @@ struct Call {
 };
 
 // The near calls and jumps to local functions whose name begins with `prefix` and a capital letter,
-// from code outside of the range in which these functions lie.
+// from code outside of the range in which most of these functions lie.
 Result<std::vector<Call>> find_calls(const Symbols& symbols, const std::byte* load_address,
                                      const std::string& prefix);
 

@@ -54,11 +54,12 @@ std::string state_of(const ShardHistory& history, bool is_running, bool is_compl
 void note_remarks(const ShardHistory& history, std::vector<std::string>& remarks) {
   if (!history.dropped_lines.empty())
     remarks.push_back(fmt::format(
-        "the log of shard {} has {} that are not whole (line {}); what they had runs again when "
-        "the shard starts",
+        "the log of shard {} has {} not whole (line {}); what was there runs again when the shard "
+        "starts",
         history.shard.number,
-        history.dropped_lines.size() == 1 ? "1 line"
-                                          : fmt::format("{} lines", history.dropped_lines.size()),
+        history.dropped_lines.size() == 1
+            ? "1 line that is"
+            : fmt::format("{} lines that are", history.dropped_lines.size()),
         fmt::join(history.dropped_lines, ", ")));
   if (history.repeated_cases > 0)
     remarks.push_back(fmt::format(

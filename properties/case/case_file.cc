@@ -31,6 +31,8 @@ std::string advice(int error) {
       return "create the folder first";
     case EFBIG:
       return "raise the limit on file sizes (ulimit -f)";
+    case EISDIR:
+      return "give the name of a file in it";
     default:
       return "choose another folder";
   }
@@ -130,6 +132,18 @@ Status write_file(const std::string& path, std::string_view text) {
     return cannot_write(path, error);
   }
   sync_folder(path);
+  return {};
+}
+
+Status check_can_write(const std::string& path) {
+  struct stat info {};
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return cannot_write(path, EISDIR);
+  if (takes_text(path)) return {};
+  std::string temporary;
+  const Descriptor file(open_temporary(path, temporary));
+  if (file.get() < 0) return cannot_write(path, errno);
+  ::unlink(temporary.c_str());
   return {};
 }
 

@@ -304,6 +304,20 @@ TEST_F(CaseFile, ALinkAndADeviceStayWhatTheyAre) {
   EXPECT_EQ(file_count(), 3u);
 }
 
+TEST_F(CaseFile, WhereNothingCanBeWrittenIsKnownBefore) {
+  put("old.json", "old");
+  EXPECT_TRUE(check_can_write(path("old.json")).ok());
+  EXPECT_TRUE(check_can_write(path("new.json")).ok());
+  EXPECT_TRUE(check_can_write("/dev/null").ok());
+  EXPECT_EQ(file_count(), 1u);
+  EXPECT_EQ(check_can_write(path("nowhere/new.json")).failure().detail,
+            "cannot write " + path("nowhere/new.json") +
+                ": No such file or directory; create the folder first");
+  fs::create_directory(path("folder"));
+  EXPECT_EQ(check_can_write(path("folder")).failure().detail,
+            "cannot write " + path("folder") + ": Is a directory; give the name of a file in it");
+}
+
 // A limit on file sizes stops the write in the middle, as a full disk does.
 TEST_F(CaseFile, AWriteThatStopsInTheMiddleLeavesTheOldFileAndNoOther) {
   put("case.json", "old");

@@ -307,6 +307,13 @@ class ShardRun {
   void show(const Workers& workers) {
     const Totals totals = workers.totals();
     const double seconds = seconds_since(start_);
+    // Those of the block that runs are not in smallest_ yet.
+    const auto features =
+        smallest_.size() + static_cast<std::size_t>(std::count_if(
+                               totals.coverage.begin(), totals.coverage.end(),
+                               [&](const auto& each) { return !smallest_.contains(each.first); }));
+    if (features > features_) new_feature_at_ = seconds;
+    features_ = std::max(features_, features);
     RunStatus status;
     status.cases = counted_cases() - start_cases_ + totals.cases;
     if (!status_.is_due(seconds, status.cases)) return;
@@ -316,7 +323,8 @@ class ShardRun {
     status.seconds = seconds;
     status.ok = ok_ + totals.ok;
     status.faulted_ok = faulted_ok_ + totals.faulted_ok;
-    status.features = smallest_.size();
+    status.features = features_;
+    status.seconds_since_feature = seconds - new_feature_at_;
     status.failures = history_.failures.size();
     if (options_.cases == 0) status.seconds_left = options_.seconds - seconds;
     if (options_.cases != 0) {
@@ -357,6 +365,8 @@ class ShardRun {
   ShardFiles files_;
   ShardHistory history_;                   // grows with the log
   std::map<std::string, Size> smallest_;   // by feature
+  std::size_t features_ = 0;               // how many features the status line has shown
+  double new_feature_at_ = 0;              // in seconds since the start
   std::map<Ending, std::uint64_t> alike_;  // how many failures have ended alike
   Needs needs_;
   StatusLine status_;

@@ -124,7 +124,7 @@ expect 1 "is the log of shard 0/2, and not of 1/2" "$program" fuzz --campaign mo
 # A line in the middle is torn: it is dropped, told, and its cases run again.
 cp -r two torn
 sed -i '0,/^{"block"/s/^{"block".*/{"block":{"begin":0,"e/' torn/shard-0000/log.jsonl
-expect 65 "note: the log of shard 0 has 1 line that are not whole" "$program" campaign report torn
+expect 65 "note: the log of shard 0 has 1 line that is not whole" "$program" campaign report torn
 expect 65 "1505 in all" "$program" fuzz --campaign torn --shard 0/2 --cases 3010 --subject seeded:N08 --shrink-time 0
 # Two shards with one number: the second is refused, and the first goes on.
 "$program" fuzz --campaign twice --shard 0/1 --cases 100000000 --seed 1 --block 0.2 >first.out 2>&1 &

@@ -99,6 +99,9 @@ expect 1 "line 1 of the log is not one of an evaluation" "$program" eval --bugs 
 expect 1 "cannot read none.jsonl" "$program" eval --compare none.jsonl eval.jsonl
 expect 1 "there is no planted bug 'X99'" "$program" eval --bugs X99 --log x.jsonl
 expect 1 "--trials: '0' is not a whole number from 1" "$program" eval --trials 0
+expect 1 "--divisor: 4294967298 is too large" "$program" explain-bits two.npy --rank two.npy --divisor 4294967298
+expect 1 "--offset and --count: no buffer" "$program" explain-bits two.npy --rank two.npy --count 18446744073709551615
+expect 1 "are too few for the array" "$program" explain-bits two.npy --rank two.npy --offset 2 --count 2
 expect 1 "text.npy: it is not an array that numpy.save() wrote" "$program" explain-bits two.npy --rank text.npy
 
 # A case file with invalid numbers is refused, not corrected.
@@ -129,6 +132,42 @@ grep -q "seed 1: 20 cases in" err || fail "the summary is lost with a closed sta
 } | true
 [[ $(cat code) -eq 1 ]] || fail "a closed pipe gave exit code $(cat code)"
 grep -q "static graphs\|static mode" err || fail "what should stand in a closed pipe is lost"
+
+# The manual of a pager that was left does not flood the terminal.
+{
+  sleep 0.2
+  "$program" man 2>err
+} | true
+[[ ! -s err ]] || fail "a closed pipe has the manual on standard error"
+
+# What does not exist is named, with what may have been meant.
+expect 1 "there is no command 'fuz': did you mean fuzz?; see $program --help" "$program" fuz
+expect 1 "there is no option --subjekt: did you mean --subject?; see $program fuzz --help" "$program" fuzz --subjekt reducer
+expect 1 "there is no command 'repot': did you mean report?; see $program campaign --help" "$program" campaign repot
+expect 1 "--jobs must come after the command" "$program" --jobs 2 fuzz
+expect 1 "'more' was not expected" "$program" doctor more
+
+# A report without a place is refused before anything runs.
+for option in --json --junit --html; do
+  expect 1 "cannot write nowhere/report: No such file or directory" "$program" fuzz --time 600 $option nowhere/report
+done
+expect 1 "cannot write .: Is a directory; give the name of a file in it" "$program" fuzz --time 600 --json .
+# Faults and schedules that a lane does not have are refused: the run would do without.
+expect 1 "in the lane gloo the subject 'reducer' never has message_delay" "$program" fuzz --lane gloo --faults rank_exit,message_delay
+expect 1 "in the lane sim the subject 'reducer' never has net_loss" "$program" fuzz --faults net_loss
+expect 0 "0 failing" "$program" fuzz --lane all --faults message_delay --cases 2 --out found
+expect 1 "so it needs the lane sim" "$program" fuzz --lane gloo --policy pct
+
+# An evaluation cuts off no file of another kind, and names the file and what differs.
+printf 'notes' >notes.txt
+expect 1 "notes.txt is no log of an evaluation" "$program" eval --bugs R01 --trials 1 --log notes.txt
+[[ $(cat notes.txt) == notes ]] || fail "eval has changed a file that is no log"
+expect 0 "found in 1" "$program" eval --bugs U10 --trials 1 --cases 3000 --log trials.jsonl
+expect 1 "the log has cases 3000, and this run 2000" "$program" eval --bugs U10 --trials 1 --cases 2000 --log trials.jsonl
+echo junk >>trials.jsonl
+expect 1 "trials.jsonl: line 3 of the log is not one of an evaluation" "$program" eval --bugs U10 --trials 1 --cases 3000 --log trials.jsonl
+expect 1 "/dev/zero: larger than 64 MiB" "$program" eval --bugs U10 --log /dev/zero
+expect 1 "/dev/zero: larger than 64 MiB" "$program" eval --compare /dev/zero trials.jsonl
 
 expect 1 "no planted bug 'R99'" "$program" fuzz --subject seeded:R99
 expect 1 "nosuch.so" "$program" fuzz --subject ./nosuch.so

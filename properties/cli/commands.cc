@@ -93,6 +93,15 @@ static Status write_page(const std::string& file, const FailureReport& report) {
   return page ? write_file(file, *page) : page.error();
 }
 
+static Status write_reports(const ReplayOptions& options, const FailureReport& report,
+                            const std::string& planted_bug) {
+  if (!options.trace.empty())
+    LOCKSTEP_RETURN_IF_ERROR(write_file(options.trace, chrome_trace(report.outcome)));
+  if (!options.json.empty())
+    LOCKSTEP_RETURN_IF_ERROR(write_file(options.json, json_replay(report, planted_bug)));
+  return write_page(options.html, report);
+}
+
 int run_replay(const ReplayOptions& options) {
   const std::optional<Case> c = load(options.case_file, options.subject);
   if (!c) return kUsage;
@@ -103,19 +112,10 @@ int run_replay(const ReplayOptions& options) {
   Outcome outcome = run_here(server, *c, {options.lane == LaneKind::kSim, events, true},
                              options.lane, options.subject);
   if (interrupted()) return kInterrupted;
-  if (!options.trace.empty()) {
-    if (const Status status = write_file(options.trace, chrome_trace(outcome)); !status.ok())
-      return complain(status);
-  }
   const Verdict verdict = outcome.verdict;
   const FailureReport report =
       report_of(*c, outcome, options.lane, options.subject, options.case_file, options.program);
-  if (const Status status = write_page(options.html, report); !status.ok()) return complain(status);
   const std::string planted_bug = planted_bug_of(options.subject);
-  if (!options.json.empty()) {
-    const Status status = write_file(options.json, json_replay(report, planted_bug));
-    if (!status.ok()) return complain(status);
-  }
   const bool has_failed = !verdict.ok() && verdict.failing != Failing::kInconclusive;
   std::string text = has_failed ? failure_block(report) + "\n" : describe(*c);
   if (!has_failed) text += errors_block(outcome.errors);
@@ -129,6 +129,8 @@ int run_replay(const ReplayOptions& options) {
       fmt::format("{} lane, subject {}{}{}: {}\n", name_of(options.lane), options.subject.name(),
                   against, nccl.empty() ? "" : ", simulated NCCL " + nccl, verdict_line(outcome));
   tell(text);
+  if (const Status status = write_reports(options, report, planted_bug); !status.ok())
+    return complain(status, has_failed ? static_cast<int>(verdict.failing) : kUsage);
   if (!options.expect_fail || verdict.failing == Failing::kInconclusive)
     return static_cast<int>(verdict.failing);
   if (!verdict.ok()) return 0;
@@ -167,16 +169,21 @@ int run_shrink(const ShrinkCommandOptions& options) {
       shrink_failure(*c, outcome, options.lane, options.subject, options.budget_seconds);
   std::filesystem::path path(options.case_file);
   path.replace_extension(".min.json");
-  if (const Status status = write_case(path.string(), shrunk.value); !status.ok())
-    return complain(status);
+  const Status written = write_case(path.string(), shrunk.value);
   FailureReport report = report_of(shrunk.value, shrunk.outcome, options.lane, options.subject,
                                    path.string(), options.program);
   report.irrelevant = shrunk.irrelevant;
   report.shrink_executions = shrunk.executions;
-  if (const Status status = write_shrunk_page(options, report); !status.ok())
-    return complain(status);
+  report.shrink_was_cut_off = shrunk.was_cut_off;
+  if (!written.ok()) report.case_file.clear();
   tell(failure_block(report));
-  return interrupted() ? kInterrupted : static_cast<int>(shrunk.outcome.verdict.failing);
+  const int code = interrupted() ? kInterrupted : static_cast<int>(shrunk.outcome.verdict.failing);
+  if (!written.ok())
+    return complain(fmt::format("{}\nthe case, so that it is not lost:\n{}",
+                                written.failure().detail, to_json(shrunk.value)),
+                    code);
+  const Status page = write_shrunk_page(options, std::move(report));
+  return page.ok() ? code : complain(page, code);
 }
 
 int run_show(const std::string& case_file) {

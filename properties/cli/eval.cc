@@ -1,6 +1,7 @@
 #include "properties/cli/eval.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "faults/seeded/seeded.h"
@@ -36,6 +37,13 @@ constexpr std::chrono::milliseconds kTurnOfTrial{5};  // for each trial in turn
 
 // The key of a trial in the log: the planted bug, and the seed of the cases.
 using TrialKey = std::pair<std::string, std::uint64_t>;
+
+constexpr std::size_t kMostBytesOfTrials = 64u << 20u;
+constexpr std::string_view kLogBegins = R"({"lockstep_eval")";
+
+Status in_file(const std::string& path, const Status& status) {
+  return {Code::kInvalidArgument, fmt::format("{}: {}", path, status.failure().detail)};
+}
 
 // A trial that is running, in a process of its own.
 struct Running {
@@ -69,25 +77,40 @@ class TrialLog {
  private:
   Status read(const std::string& path, const EvaluationSettings& settings) {
     path_ = path;
-    std::ifstream in(path);
-    if (!in) return {};
-    std::ostringstream text;
-    text << in.rdbuf();
-    std::size_t whole = 0;
-    Result<Evaluation> found = evaluation_from_log(text.str(), whole);
-    if (!found) return found.error();
     std::error_code error;
-    if (whole < text.str().size()) std::filesystem::resize_file(path, whole, error);
+    if (!std::filesystem::exists(path, error)) return {};
+    const Result<std::string> text = read_file(path, kMostBytesOfTrials);
+    if (!text) return text.error();
+    std::size_t whole = 0;
+    Result<Evaluation> found = evaluation_from_log(*text, whole);
+    if (!found) return in_file(path, found.error());
+    // A file of another kind without a whole line must not be cut off.
+    if (whole == 0 && text->substr(0, kLogBegins.size()) != kLogBegins.substr(0, text->size()))
+      return {Code::kInvalidArgument,
+              fmt::format("{} is no log of an evaluation: give another file with --log", path)};
+    if (whole < text->size()) std::filesystem::resize_file(path, whole, error);
     evaluation_ = std::move(*found);
-    const EvaluationSettings& old = evaluation_.settings;
-    const bool is_same = old.cases == settings.cases && old.lane == settings.lane &&
-                         old.commit == settings.commit && old.policy == settings.policy;
-    if (whole == 0 || is_same) return {};
+    const std::string differs = difference(evaluation_.settings, settings);
+    if (whole == 0 || differs.empty()) return {};
     return {Code::kInvalidArgument,
-            fmt::format("the log {} is of another evaluation ({} cases, lane {}, commit {}, policy "
-                        "{}): give another file with --log",
-                        path, old.cases, old.lane, old.commit,
-                        old.policy.empty() ? "as drawn" : old.policy)};
+            fmt::format("the log {} is of another evaluation ({}): give another file with --log",
+                        path, differs)};
+  }
+  // What differs between the settings of the log and those of this run, in words.
+  static std::string difference(const EvaluationSettings& log, const EvaluationSettings& now) {
+    const auto drawn = [](const std::string& policy) {
+      return policy.empty() ? std::string("as drawn") : policy;
+    };
+    std::vector<std::string> words;
+    const auto compare = [&](const char* name, const std::string& old, const std::string& other) {
+      if (old != other)
+        words.push_back(fmt::format("the log has {} {}, and this run {}", name, old, other));
+    };
+    compare("cases", fmt::format("{}", log.cases), fmt::format("{}", now.cases));
+    compare("lane", log.lane, now.lane);
+    compare("commit", log.commit, now.commit);
+    compare("policy", drawn(log.policy), drawn(now.policy));
+    return fmt::format("{}", fmt::join(words, "; "));
   }
   Status not_written() const {
     return {Code::kInvalidArgument,
@@ -132,7 +155,8 @@ class Eval {
       if (wanted_.contains({trial.bug, trial.seed})) out.trials.push_back(trial);
     return out;
   }
-  bool is_whole() const { return result().trials.size() == wanted_.size(); }
+  std::size_t wanted() const { return wanted_.size(); }
+  bool is_whole() const { return result().trials.size() == wanted(); }
   bool has_doubts() const { return has_doubts_; }
 
  private:
@@ -251,17 +275,13 @@ class Eval {
 };
 
 Result<Evaluation> read_evaluation(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return failed(Status(Code::kInvalidArgument, fmt::format("cannot read {}", path)));
-  std::ostringstream text;
-  text << in.rdbuf();
+  const Result<std::string> text = read_file(path, kMostBytesOfTrials);
+  if (!text) return failed(Status(text.error()));
   std::size_t whole = 0;
-  Result<Evaluation> found = evaluation_from_log(text.str(), whole);
-  if (found && found->trials.empty())
+  Result<Evaluation> found = evaluation_from_log(*text, whole);
+  if (!found) return failed(in_file(path, found.error()));
+  if (found->trials.empty())
     return failed(Status(Code::kInvalidArgument, fmt::format("{} has no trials", path)));
-  if (!found)
-    return failed(Status(Code::kInvalidArgument,
-                         fmt::format("{}: {}", path, found.error().failure().detail)));
   return found;
 }
 
@@ -325,12 +345,14 @@ int run_eval(const EvalOptions& options) {
   Eval eval(options);
   if (const Status status = eval.run(); !status.ok()) return complain(status);
   const Evaluation evaluation = eval.result();
-  if (evaluation.trials.empty()) return interrupted() ? 130 : complain("no trial was run");
-  tell(to_table(evaluation) + missed_block(evaluation));
-  if (const Status status = write_reports(options, evaluation); !status.ok())
-    return complain(status);
+  if (evaluation.trials.empty() && !interrupted()) return complain("no trial was run");
+  if (!evaluation.trials.empty()) tell(to_table(evaluation) + missed_block(evaluation));
+  if (!evaluation.trials.empty())
+    if (const Status status = write_reports(options, evaluation); !status.ok())
+      return complain(status);
   if (interrupted() && !eval.is_whole()) {
-    tell(fmt::format("interrupted; the same command goes on (log {})\n", options.log));
+    tell(fmt::format("interrupted after {} of {} trials; the same command goes on (log {})\n",
+                     evaluation.trials.size(), eval.wanted(), options.log));
     return kInterrupted;
   }
   const bool all_found = std::all_of(evaluation.trials.begin(), evaluation.trials.end(),

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <limits>
 #include <optional>
+#include <utility>
 
 #include "properties/cli/output.h"
 #include "properties/explain/explain_bits.h"
@@ -23,6 +25,25 @@ Status does_not_fit(const std::string& file, const NpyArray& array, const NpyArr
   return {};
 }
 
+// The numbers of the options fit the array, and the arithmetic of the orders. `elements` are those
+// of the array.
+Status check_numbers(const ExplainOptions& options, std::uint64_t elements) {
+  constexpr std::uint64_t kMostElements = std::uint64_t{1} << 32U;
+  const auto refused = [](std::string what) {
+    return Status(Code::kInvalidArgument, std::move(what));
+  };
+  if (options.divisor > std::numeric_limits<std::uint32_t>::max())
+    return refused(fmt::format("--divisor: {} is too large", options.divisor));
+  if (options.offset > kMostElements || options.count > kMostElements)
+    return refused(
+        fmt::format("--offset and --count: no buffer has more than {} elements", kMostElements));
+  if (options.count > 0 && options.offset + elements > options.count)
+    return refused(fmt::format(
+        "--count: {} elements are too few for the array, which has {} behind the {} of --offset",
+        options.count, elements, options.offset));
+  return {};
+}
+
 }  // namespace
 
 int run_explain_bits(const ExplainOptions& options) {
@@ -39,6 +60,8 @@ int run_explain_bits(const ExplainOptions& options) {
   inputs.dtype = result->dtype;
   inputs.divisor = static_cast<std::uint32_t>(options.divisor);
   const std::uint64_t parts = reference::parts_of(result->dtype);
+  if (const Status status = check_numbers(options, result->bits.size() / parts); !status.ok())
+    return complain(status);
   inputs.offset = options.offset * parts;
   inputs.buffer_count = options.count * parts;
   const auto read = [&](const std::string& file, std::vector<std::uint64_t>& bits) -> Status {

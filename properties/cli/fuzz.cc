@@ -1,6 +1,7 @@
 #include "properties/cli/fuzz.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -162,6 +163,7 @@ class LaneFuzz {
         report_.inconclusive.push_back(earlier.file + ": " + outcome.verdict.message);
       if (interrupted()) return;
       ++report_.earlier.run;
+      report_.planted += outcome.planted;
       if (outcome.verdict.ok() || outcome.verdict.failing == Failing::kInconclusive) continue;
       ++report_.earlier.failing;
       if (is_known(outcome.verdict)) continue;
@@ -195,7 +197,9 @@ class LaneFuzz {
   void take(const Totals& totals) {
     status_.clear();
     report_.seconds = seconds_since(start_);
+    const PlantedBug by_earlier = report_.planted;
     copy_totals(totals, report_);
+    report_.planted += by_earlier;
     report_.progress.push_back({report_.seconds, totals.cases, totals.coverage.size()});
   }
 
@@ -255,6 +259,7 @@ class LaneFuzz {
     failure.value = std::move(shrunk.value);
     failure.outcome = std::move(shrunk.outcome);
     failure.shrink_executions = shrunk.executions;
+    failure.shrink_was_cut_off = shrunk.was_cut_off;
     failure.irrelevant = std::move(shrunk.irrelevant);
     if (!shrunk.reproduced && !interrupted())
       failure.outcome.verdict.message += "\n(it did not fail again when it was run once more)";
@@ -402,6 +407,43 @@ GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
   return generate;
 }
 
+namespace {
+
+std::string names_of(const FaultKinds& kinds) {
+  std::vector<std::string> names;
+  for (int i = 0; i < faults::kKinds; ++i)
+    if (const auto kind = static_cast<faults::Kind>(i); kinds.has(kind))
+      names.emplace_back(faults::name_of(kind));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Status check_lanes(const FuzzOptions& options) {
+  const auto has = [&](LaneKind lane) {
+    return std::find(options.lanes.begin(), options.lanes.end(), lane) != options.lanes.end();
+  };
+  if (options.generate.policy && !has(LaneKind::kSim))
+    return {Code::kInvalidArgument,
+            "--policy: it chooses the schedules of the simulator, so it needs the lane sim"};
+  if (options.generate.faults != GenerateOptions::Faults::kList) return {};
+  FaultKinds lacking = options.generate.kinds;
+  for (const LaneKind lane : options.lanes) {
+    const FaultKinds drawable = drawable_kinds(generate_options_of(options, lane));
+    for (int i = 0; i < faults::kKinds; ++i) {
+      const auto kind = static_cast<faults::Kind>(i);
+      const bool is_of_hosts = lane == LaneKind::kHosts && faults::is_of_hosts_lane(kind);
+      if (drawable.has(kind) || is_of_hosts) lacking = lacking.without(kind);
+    }
+  }
+  if (lacking.empty()) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("--faults: in the lane {} the subject '{}' never has {}: choose another "
+                      "lane or other faults",
+                      options.lanes.size() > 1 ? "sim or gloo" : name_of(options.lanes.front()),
+                      options.subject.name(), names_of(lacking))};
+}
+
 int run_fuzz(const FuzzOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
@@ -423,9 +465,10 @@ int run_fuzz(const FuzzOptions& options) {
     const RunReport& report = fuzz.report();
     tell(summary(report));
     if (options.shows_states) tell(states_block(report.states));
-    if (!write_reports(options, report) && code == 0) code = kUsage;
+    const bool is_written = write_reports(options, report);
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);
+    if (!is_written && code == 0) code = kUsage;
     if (!report.inconclusive.empty() && code == 0) code = kInconclusive;
     const bool compares = !report.against.empty() || report.is_metamorphic;
     const bool has_none = compares ? report.compared == 0 : report.cases == 0;

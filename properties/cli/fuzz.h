@@ -60,6 +60,10 @@ std::optional<reference::Transport> transport_of(const std::string& name);
 // only if the user has asked for some.
 Status parse_metamorphic(const std::string& text, bool has_faults, FuzzOptions& options);
 
+// Refuses a policy of schedules, and faults that the user listed, where no lane of the run has
+// them: the run would do without, and nobody would notice.
+Status check_lanes(const FuzzOptions& options);
+
 // Returns the options with which cases of this lane are generated.
 GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane);
 
@@ -81,7 +85,8 @@ struct Shrunk {
   Outcome outcome;
   std::uint64_t executions = 0;
   std::vector<std::string> irrelevant;
-  bool reproduced = true;  // false: the failure did not occur again, and nothing was shrunk
+  bool reproduced = true;    // false: the failure did not occur again, and nothing was shrunk
+  bool was_cut_off = false;  // the time was over, or a signal came, before the case was small
 };
 Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
                       const Subject& subject, double seconds);

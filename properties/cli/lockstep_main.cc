@@ -35,6 +35,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scaling.h"
 #include "properties/cli/shell.h"
+#include "properties/cli/usage.h"
 #include "properties/hosts/namespaces.h"
 #include "properties/lane/nccl_cache.h"
 #include "properties/lane/nccl_played.h"
@@ -296,7 +297,10 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
         "--interleaved: the subject '{}' has no such programs (Lockstep's reducer and PyTorch's "
         "have)",
         options.subject.name());
-  const Status status = parse_metamorphic(arguments.metamorphic, has_faults, options);
+  if (const Status status = parse_metamorphic(arguments.metamorphic, has_faults, options);
+      !status.ok())
+    return status.failure().detail;
+  const Status status = check_lanes(options);
   return status.ok() ? std::string() : status.failure().detail;
 }
 
@@ -830,12 +834,13 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
       ->required()
       ->check(CLI::IsMember({"bash", "zsh"}));
   commands.push_back({completion_app, [&a, &app] {
-                        tell(a.shell == "bash" ? bash_completion(app) : zsh_completion(app));
+                        tell_reference(a.shell == "bash" ? bash_completion(app)
+                                                         : zsh_completion(app));
                         return 0;
                       }});
   commands.push_back(
       {app.add_subcommand("man", "print the manual page; read it with: man -l -"), [&app] {
-         tell(man_page(app, LOCKSTEP_VERSION));
+         tell_reference(man_page(app, LOCKSTEP_VERSION));
          return 0;
        }});
   return commands;
@@ -862,12 +867,12 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& success) {  // --help, --version
     std::ostringstream text;
     const int code = app.exit(success, text, text);
-    tell(text.str());
+    tell_reference(text.str());
     return code;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "lockstep: %s; see %s --help\n", error.what(), program.c_str());
-    return kUsage;
+    return complain(usage_error(app, error.what(), program));
   }
+  if (const Status status = check_reports(app); !status.ok()) return complain(status);
   for (const Command& command : commands)
     if (*command.app) return command.run();
   return kUsage;  // a command is required, so this is not reached

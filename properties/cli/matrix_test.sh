@@ -127,8 +127,8 @@ expect 1 "there is no case (*.json) in empty" "$program" matrix --subjects reduc
 echo '{"schema": 1, "program": {"world": 1000000000}}' >empty/large.json
 expect 1 "large.json: program.world" "$program" matrix --subjects reducer --corpus empty
 for option in --markdown --json --html; do
-  expect 1 "cannot write nowhere/file: there is no such folder" "$program" matrix --subjects reducer --corpus none $option nowhere/file
-  expect 1 "cannot write empty: it is a folder" "$program" matrix --subjects reducer --corpus none $option empty
+  expect 1 "cannot write nowhere/file: No such file or directory" "$program" matrix --subjects reducer --corpus none $option nowhere/file
+  expect 1 "cannot write empty: Is a directory" "$program" matrix --subjects reducer --corpus none $option empty
 done
 touch file
 expect 1 "--out" "$program" matrix --subjects reducer --corpus none --out file/below

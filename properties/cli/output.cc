@@ -15,6 +15,11 @@ bool g_is_broken = false;
 
 extern "C" void on_closed_pipe(int) {}
 
+bool write_whole(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
 }  // namespace
 
 void open_standard_streams() {
@@ -33,9 +38,7 @@ void open_standard_streams() {
 
 void tell(std::string_view text) {
   if (!g_is_broken) {
-    const bool is_written =
-        std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-    if (is_written) return;
+    if (write_whole(text)) return;
     g_is_broken = true;
     std::fprintf(stderr,
                  "lockstep: cannot write to standard output: %s; what should stand there "
@@ -43,6 +46,13 @@ void tell(std::string_view text) {
                  std::strerror(errno));
   }
   std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+void tell_reference(std::string_view text) {
+  if (g_is_broken || write_whole(text)) return;
+  g_is_broken = true;
+  if (errno == EPIPE) return;
+  std::fprintf(stderr, "lockstep: cannot write to standard output: %s\n", std::strerror(errno));
 }
 
 int complain(std::string_view text, int code) {

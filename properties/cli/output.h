@@ -25,6 +25,10 @@ void open_standard_streams();
 // Writes the whole text at once.
 void tell(std::string_view text);
 
+// Writes text that the same command prints again at no cost, such as the manual. Where a pager was
+// left before its end, it drops the rest without a word.
+void tell_reference(std::string_view text);
+
 // Writes one line to standard error that says why the command ends, and returns its exit code.
 int complain(std::string_view text, int code = kUsage);
 int complain(const Status& status, int code = kUsage);

@@ -166,6 +166,7 @@ Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
   const ShrinkResult result = shrink(
       value, [&shrinker](const Case& c) { return shrinker.fails(c); }, options);
   shrunk.value = result.value;
+  shrunk.was_cut_off = shrinker.out_of_time();
   if (shrinker.fails_in_detail(result.value)) shrunk.outcome = shrinker.last();
   shrunk.executions = shrinker.executions();
   shrunk.irrelevant = find_irrelevant(result.value, lane, subject, shrinker);

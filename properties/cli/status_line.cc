@@ -52,20 +52,27 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What matters most comes first, because a narrow terminal cuts the end off.
+// What matters most comes first, because a narrow terminal has no room for the parts at the end.
 std::string live_line(const RunStatus& status, std::size_t width, bool has_colors) {
+  // The last column stays empty: a terminal whose last column is written begins a new line.
+  const std::size_t room = std::max<std::size_t>(width, 1) - 1;
   const std::string head = fmt::format("{} {}  ", status.lane, status.subject);
   const std::string failures =
       status.failures == 0
           ? std::string("no failure")
           : fmt::format("{} FAILED, last: {}", status.failures, status.last_failure);
-  std::string tail = fmt::format("  {} cases, {:.0f}/s", short_count(status.cases), rate(status));
-  if (const std::string left = time_left(status); !left.empty()) tail += "  " + left;
-  tail += fmt::format("  {} features, the last new one {} ago", status.features,
-                      short_time(status.seconds_since_feature));
-  // The last column stays empty: a terminal whose last column is written begins a new line.
-  const std::size_t room = std::max<std::size_t>(width, 1) - 1;
-  const std::string text = (head + failures + tail).substr(0, room);
+  const std::string left = time_left(status);
+  const std::string parts[] = {
+      fmt::format("  {} cases, {:.0f}/s", short_count(status.cases), rate(status)),
+      left.empty() ? left : "  " + left,
+      fmt::format("  {} features", status.features),
+      fmt::format(", the last new one {} ago", short_time(status.seconds_since_feature)),
+  };
+  std::string text = (head + failures).substr(0, room);
+  for (const std::string& part : parts) {
+    if (text.size() + part.size() > room) break;
+    text += part;
+  }
   if (!has_colors || status.failures == 0 || text.size() <= head.size()) return text;
   const std::size_t end = std::min(text.size(), head.size() + failures.size());
   return text.substr(0, head.size()) + "\033[1;31m" + text.substr(head.size(), end - head.size()) +

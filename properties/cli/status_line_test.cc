@@ -57,6 +57,13 @@ TEST(StatusLine, TheLiveLineIsNarrowerThanTheTerminal) {
   }
 }
 
+TEST(StatusLine, ANarrowTerminalHasNoHalfOfAPart) {
+  EXPECT_EQ(live_line(of_a_run(), 80, true),
+            "sim reducer  no failure  18.4k cases, 920/s  1:40 min left  383 features");
+  EXPECT_EQ(live_line(of_a_run(), 50, true), "sim reducer  no failure  18.4k cases, 920/s");
+  EXPECT_EQ(live_line(of_a_run(), 40, true), "sim reducer  no failure");
+}
+
 TEST(StatusLine, ThePlainLineHasTheSeed) {
   EXPECT_EQ(
       plain_line(of_a_run()),

@@ -36,7 +36,7 @@ TEST(CompareExplainSum, MistakesAndUnknownBitsAreSaid) {
   EXPECT_EQ(explain_sum(prepared(), flipped),
             "Gloo's ring or NCCL's ring (2.22 and newer), but bit 2 is flipped in one value");
   EXPECT_EQ(explain_sum(prepared(), prepared().inputs[1]),
-            "these are rank 1's own values, neither divided nor summed");
+            "rank 1's own values, neither divided nor summed");
   std::vector<std::byte> garbage = prepared().expected;
   std::reverse(garbage.begin(), garbage.end());
   EXPECT_THAT(explain_sum(prepared(), garbage), HasSubstr("no declared order"));

@@ -192,15 +192,15 @@ class Search {
     const std::vector<Values> summands = scaled(ranks_, divisor_);
     for (std::uint32_t rank = 0; rank < world(); ++rank) {
       if (world() > 1 || divisor_ > 1)
-        add("", fmt::format("these are rank {}'s own values, neither divided nor summed", rank),
+        add("", fmt::format("rank {}'s own values, neither divided nor summed", rank),
             count_matches(ranks_[rank]));
       if (world() > 1)
-        add("", fmt::format("these are rank {}'s own values, divided and not summed", rank),
+        add("", fmt::format("rank {}'s own values, divided and not summed", rank),
             count_matches(summands[rank]));
     }
     if (before_.size() != result_.size()) return;
     const Values before = values_of(dtype_, before_);
-    add("", "this is the average of the pass before", count_matches(before));
+    add("", "the average of the pass before", count_matches(before));
     for (std::size_t i = 0; i < orders_.size(); ++i) {
       Values sum = averages_[i];
       reference::add_values(dtype_, sum.data(), before.data(), sum.size());

@@ -178,12 +178,10 @@ TEST_F(ExplainMistake, DivisionAfterTheSum) {
 }
 
 TEST_F(ExplainMistake, TheOwnValuesOfARank) {
-  expect("these are rank 1's own values, neither divided nor summed", inputs_.ranks[1]);
+  expect("rank 1's own values, neither divided nor summed", inputs_.ranks[1]);
 }
 
-TEST_F(ExplainMistake, ThePassBefore) {
-  expect("this is the average of the pass before", inputs_.before);
-}
+TEST_F(ExplainMistake, ThePassBefore) { expect("the average of the pass before", inputs_.before); }
 
 TEST_F(ExplainMistake, AdditionToThePassBefore) {
   Bits result = right_;

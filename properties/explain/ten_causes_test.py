@@ -98,7 +98,7 @@ def causes(ranks, before):
         ("rank 2 is added twice", twice, [], 65, of_mistake + "rank 2 is counted twice"),
         ("the divisor of a group of five", average(ranks, divisor=5), [], 65,
          of_mistake + "it is divided by 5 and not by 4"),
-        ("the average of the pass before", before, ["--before", "before.npy"], 65, "this is the average of the pass before"),
+        ("the average of the pass before", before, ["--before", "before.npy"], 65, "the average of the pass before"),
         ("one flipped bit", flipped, [], 65, of_mistake + "bit 13 is flipped in one value"),
         ("rank 0 contributes what rank 3 has", average([ranks[3], *ranks[1:]]), [], 65,
          of_mistake + "rank 0 has the values of rank 3"),

@@ -188,6 +188,11 @@ bool ErrorPattern::matches(const RaisedError& error) const {
   return layout == nullptr || matches_bucket(error.program, *layout, failure);
 }
 
+bool ErrorPattern::is_possible() const {
+  return !codes.is_empty() && !causes.is_empty() && !suspects.is_empty() && !reporters.is_empty() &&
+         !passes.is_empty() && !calls.is_empty();
+}
+
 std::string ErrorPattern::to_string() const {
   std::vector<std::string> words;
   const auto note = [&](const char* before, Among among, const Word& word) {
@@ -336,6 +341,14 @@ std::string Requirements::to_string(Must must) const {
   return fmt::format("{}", fmt::join(words, "; or "));
 }
 
+std::string Requirements::to_string(Must must, Code code) const {
+  std::vector<std::string> words;
+  for (const Each& each : patterns_)
+    if (each.must == must && each.pattern.codes.has(code) && each.pattern.is_possible())
+      words.push_back(each.pattern.to_string());
+  return words.empty() ? to_string(must) : fmt::format("{}", fmt::join(words, "; or "));
+}
+
 std::string Requirements::to_string() const {
   std::vector<std::string> words;
   for (std::size_t i = 0; i < patterns_.size(); ++i)
@@ -389,7 +402,7 @@ std::string describe(const Status& error, const Membership& found, const Allowed
       found.closest == nullptr
           ? "failed without a reason: " + error.to_string()
           : fmt::format("failed: {}\nthe error must {}: {}", error.to_string(),
-                        describe(found.unmet), found.closest->to_string(found.unmet));
+                        describe(found.unmet), found.closest->to_string(found.unmet, error.code()));
   return fmt::format("{}\nallowed: {}", did, allowed.to_string());
 }
 

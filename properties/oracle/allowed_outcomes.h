@@ -146,6 +146,7 @@ struct ErrorPattern {
   Reasons open = {};  // what nobody can tell of such an error
 
   bool matches(const RaisedError& error) const;
+  bool is_possible() const;  // whether there is an error that matches
   std::string to_string() const;
 };
 
@@ -194,6 +195,8 @@ class Requirements {
   bool is_empty() const { return patterns_.empty(); }
   // One requirement: its patterns in words.
   std::string to_string(Must must) const;
+  // The same for an error with this code: without patterns of other codes, if some are left.
+  std::string to_string(Must must, Code code) const;
   std::string to_string() const;
 
  private:

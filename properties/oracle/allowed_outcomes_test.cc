@@ -169,6 +169,15 @@ TEST_F(AllowedOutcomesTest, ReadsAsASentence) {
             "another rank than its cause");
 }
 
+TEST_F(AllowedOutcomesTest, AVerdictListsWhatIsRequiredOfTheCodeOfTheError) {
+  Requirements of;
+  of.allow(Must::kState, {.codes = Among::of({Code::kTimeout}), .with = kRefusesWork});
+  of.allow(Must::kState, {.codes = Among::of({Code::kIncomplete}), .without = kRefusesWork});
+  of.allow(Must::kState, {.calls = ~Among(), .with = kIsOwn});  // there is no such error
+  EXPECT_EQ(of.to_string(Must::kState, Code::kTimeout), "'timeout', the reducer then refuses work");
+  EXPECT_EQ(of.to_string(Must::kState, Code::kAborted), of.to_string(Must::kState));
+}
+
 // Two ranks with two parameters; each rank has its own pass.
 class OutcomesTest : public ObservedCaseTest {
  protected:

@@ -34,7 +34,7 @@ TEST(CasePage, FirstDifferenceIsMarkedAndFaultsAreShaded) {
   const std::size_t hooks = page->find("<td class=\"\">p1, p0</td>");
   EXPECT_LT(page->find("<td class=\"\">step 0</td>"), hooks);
   EXPECT_LT(hooks, page->find("<td class=\"\">all_reduce bucket 0</td>"));
-  EXPECT_THAT(*page, HasSubstr("lockstep replay some case.json --lane sim"));
+  EXPECT_THAT(*page, HasSubstr("lockstep replay 'some case.json' --lane sim"));
   EXPECT_THAT(*page, HasSubstr("&lt;bits&gt;"));
   EXPECT_THAT(*page, HasSubstr(R"("x":[0.0,2.0],"y":"rank 0 steps")"));  // from the first event on
 }

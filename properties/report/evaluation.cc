@@ -21,8 +21,8 @@ constexpr double kSignificant = 0.05;
 
 tl::unexpected<Status> unreadable(std::size_t line, const std::string& what) {
   return failed(Status(Code::kInvalidArgument,
-                       fmt::format("line {} of the log is not one of an evaluation ({}): give "
-                                   "another file with --log, or remove this one",
+                       fmt::format("line {} of the log is not one of an evaluation ({}): remove "
+                                   "the line, or give another file",
                                    line, what)));
 }
 

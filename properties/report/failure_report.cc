@@ -110,11 +110,21 @@ std::string compared_line(const RunReport& report) {
 
 }  // namespace
 
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,=+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char each : word) quoted += each == '\'' ? "'\\''" : std::string(1, each);
+  return quoted + "'";
+}
+
 std::string replay_line(const FailureReport& report) {
-  std::string out =
-      fmt::format("{} replay {} --lane {}", report.program, report.case_file, report.lane);
-  if (report.subject != "reducer" || !report.against.empty()) out += " --subject " + report.subject;
-  if (!report.against.empty()) out += " --against " + report.against;
+  std::string out = fmt::format("{} replay {} --lane {}", shell_word(report.program),
+                                shell_word(report.case_file), report.lane);
+  if (report.subject != "reducer" || !report.against.empty())
+    out += " --subject " + shell_word(report.subject);
+  if (!report.against.empty()) out += " --against " + shell_word(report.against);
   if (!report.contract.empty()) out += " --contract " + report.contract;
   if (!report.nccl.empty()) out += " --nccl " + report.nccl;
   return out;
@@ -141,7 +151,10 @@ std::string failure_block(const FailureReport& report) {
     history += fmt::format("seed {}, case {}, after {:.1f} s and {} executions; ", report.seed,
                            report.index, report.seconds_to_find, report.executions_to_find);
   if (report.shrink_executions > 0)
-    history += fmt::format("made small in {} executions; ", report.shrink_executions);
+    history += report.shrink_was_cut_off
+                   ? fmt::format("made smaller in {} executions, then cut off (`shrink` goes on); ",
+                                 report.shrink_executions)
+                   : fmt::format("made small in {} executions; ", report.shrink_executions);
   out += fmt::format("{}  {}commit {}\n",
                      report.executions_to_find > 0 ? "found:" : "run:  ", history, report.commit);
   return out;
@@ -195,9 +208,10 @@ std::string json_replay(const FailureReport& replay, const std::string& planted_
 }
 
 std::string stopping_line(const RunReport& report) {
-  if (!report.failures.empty() || report.cases == 0) return {};
+  const std::uint64_t passed = report.ok + report.faulted_ok;
+  if (!report.failures.empty() || passed == 0) return {};
   constexpr double kMissed = 0.05;
-  const double share = 1 - std::pow(kMissed, 1 / static_cast<double>(report.cases));
+  const double share = 1 - std::pow(kMissed, 1 / static_cast<double>(passed));
   std::string out = fmt::format(
       "excluded at 95 %: a bug that fails one of {:.0f} such cases or more", std::floor(1 / share));
   const auto last = std::find_if(

@@ -27,11 +27,15 @@ struct FailureReport {
   double seconds_to_find = 0;
   std::uint64_t executions_to_find = 0;  // 0: it was not found by a search, but given
   std::uint64_t shrink_executions = 0;
+  bool shrink_was_cut_off = false;      // before the case was as small as it can become
   std::vector<std::string> irrelevant;  // what can change without an effect on the failure
   std::string case_file;
   std::string program;  // the program's name in the replay command
   std::string commit;
 };
+
+// Returns the word as a shell reads it: between quotes if it has a space, say.
+std::string shell_word(const std::string& word);
 
 // How far a run was after some seconds.
 struct RunProgress {

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "properties/report/failure_report.h"
 #include "reducer/base/check.h"
 
 namespace lockstep::properties {
@@ -196,9 +197,9 @@ std::vector<MatrixExample> examples_of(const Matrix& matrix) {
 
 std::string replay_command(const Matrix& matrix, const MatrixExample& example) {
   const MatrixSubject& subject = matrix.subjects[example.subject];
-  std::string out = fmt::format("{} replay {} --lane {}", matrix.program,
-                                matrix.cases[example.index].file, subject.lane);
-  if (subject.name != "reducer") out += " --subject " + subject.name;
+  std::string out = fmt::format("{} replay {} --lane {}", shell_word(matrix.program),
+                                shell_word(matrix.cases[example.index].file), subject.lane);
+  if (subject.name != "reducer") out += " --subject " + shell_word(subject.name);
   if (subject.has_own_profile) out += " --contract lockstep";
   return out;
 }

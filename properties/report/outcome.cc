@@ -91,7 +91,9 @@ void add_errors(const Observation& observation, std::vector<RankError>& errors) 
 }  // namespace
 
 std::string verdict_line(const Outcome& outcome) {
-  if (outcome.verdict.ok()) return fmt::format("ok (trace {:016x})", outcome.trace_hash);
+  const bool has_trace = outcome.trace_hash != 0;  // the simulator alone has one
+  if (outcome.verdict.ok())
+    return has_trace ? fmt::format("ok (trace {:016x})", outcome.trace_hash) : "ok";
   return fmt::format("{} (oracle: {})", name_of(outcome.verdict.failing), outcome.verdict.oracle);
 }
 

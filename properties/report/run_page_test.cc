@@ -64,12 +64,31 @@ TEST(Summary, SaysWhichPoliciesTheCountedCasesHad) {
   EXPECT_THAT(summary(report), Not(HasSubstr("by policy")));
 }
 
-TEST(StoppingRule, SaysNothingAfterAFailureOrWithoutACase) {
+TEST(FailureBlock, HasACommandThatAShellReadsAsItIsMeant) {
+  FailureReport report;
+  report.program = "build/release/lockstep";
+  report.case_file = "my cases/it's.json";
+  report.lane = "sim";
+  report.subject = "./libmine.so";
+  EXPECT_EQ(replay_line(report),
+            "build/release/lockstep replay 'my cases/it'\\''s.json' --lane sim --subject "
+            "./libmine.so");
+}
+
+TEST(FailureBlock, SaysWhereTheCaseMayNotBeSmall) {
+  FailureReport report;
+  report.shrink_executions = 9;
+  EXPECT_THAT(failure_block(report), HasSubstr("made small in 9 executions; "));
+  report.shrink_was_cut_off = true;
+  EXPECT_THAT(failure_block(report), HasSubstr("made smaller in 9 executions, then cut off"));
+}
+
+TEST(StoppingRule, SaysNothingAfterAFailureOrWithoutACaseThatPassed) {
   RunReport failed = example_run();
   failed.failures.emplace_back();
   EXPECT_EQ(stopping_line(failed), "");
   RunReport none = example_run();
-  none.cases = 0;
+  none.ok = 0;
   EXPECT_EQ(stopping_line(none), "");
 }
 

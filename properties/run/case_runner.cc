@@ -64,7 +64,7 @@ Verdict CaseRunner::run(const Case& c) {
   }
   if (steps == c.program.steps.size()) return run_modelled(c);
   Case shorter = c;
-  shorter.program.steps.resize(steps);
+  reference::keep_first_steps(shorter.program, steps);
   return run_modelled(shorter);
 }
 
@@ -169,8 +169,8 @@ Verdict CaseRunner::run_beside(const Case& c) {
     return refuse("faults meet two subjects at different times: such a case is not compared");
   Case shorter = c;
   reference::Program& program = shorter.program;
-  program.steps.resize(std::min(modelled_steps(program, subject_.profile),
-                                modelled_steps(program, other_->subject_.profile)));
+  reference::keep_first_steps(program, std::min(modelled_steps(program, subject_.profile),
+                                                modelled_steps(program, other_->subject_.profile)));
   expectation_ = expectation_of(program, subject_.profile);
   other_->expectation_ = expectation_of(program, other_->subject_.profile);
   const Comparable found = comparable_steps(program, expectation_, other_->expectation_);
@@ -178,7 +178,7 @@ Verdict CaseRunner::run_beside(const Case& c) {
     return refuse(fmt::format(
         "the contracts of the two subjects expect the same of no synced pass ({})",
         found.why.empty() ? "the program has none of which both say what comes out" : found.why));
-  program.steps.resize(found.steps);
+  reference::keep_first_steps(program, found.steps);
   Verdict mine = run_modelled(shorter);
   Verdict theirs = other_->run_modelled(shorter);
   observation_.planted += other_->observation_.planted;

@@ -78,5 +78,29 @@ TEST_F(LateRanks, AreNotThoseThatHardlyWaited) {
   EXPECT_EQ(begun_again_, 0);
 }
 
+// The comparison stops before step 2, in which both subjects must raise. Once, the second join that
+// begins with step 3 then led the ranks over the end of the program.
+TEST(TwoSubjects, AreComparedUpToAnErrorBeforeASecondJoin) {
+  Case c;
+  c.program.world = 1;
+  c.program.options.join = reference::Join::kByAll;
+  c.program.steps.resize(4);
+  normalize(c);
+  c.program.rejoin_step = 3;
+  reference::Forward& forward = c.program.steps[2].variants[0].forwards[0];
+  forward.nodes.resize(2);
+  forward.nodes[0].kind = reference::Node::Kind::kCheckpoint;
+  forward.nodes[0].body.resize(1);
+  forward.nodes[1].inputs.resize(1);
+  normalize(c);
+  ASSERT_EQ(c.program.rejoin_step, 3u);
+  Subject subject;
+  subject.against = std::make_shared<Subject>();
+  CaseRunner runner(LaneKind::kSim, subject);
+  const Verdict verdict = runner.run(c);
+  EXPECT_TRUE(verdict.ok()) << verdict.message;
+  EXPECT_EQ(runner.compared_steps(), 2u);
+}
+
 }  // namespace
 }  // namespace lockstep::properties

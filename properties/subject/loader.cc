@@ -113,8 +113,8 @@ Result<LoadedSubject> load_subject(const std::string& path, const std::function<
   const std::filesystem::path file = std::filesystem::absolute(path, error);
   if (path.empty() || error || !std::filesystem::exists(file, error))
     return refused(fmt::format(
-        "there is no file '{}': give the path of a shared library that exports {}, such as "
-        "./libmyreducer.so",
+        "there is no file '{}': give reducer, seeded:ID, torch, python:FILE.py:FUNCTION, or the "
+        "path of a shared library that exports {}, such as ./libmyreducer.so",
         path, LOCKSTEP_ENTRY));
   if (!std::filesystem::is_regular_file(file, error))
     return refused(

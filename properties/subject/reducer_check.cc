@@ -73,12 +73,14 @@ std::uint64_t kept_by_hook(const BucketLayout& bucket, const reference::Options&
   return compresses ? static_cast<std::uint64_t>(bucket.elements) * 2 : 0;
 }
 
-// Whether the gradient lies in the storage of the bucket, as far as sizes tell.
+// Whether the gradient lies in the storage of the bucket, as far as sizes tell. A view has no gaps
+// (B7): a gradient of the user's own may have gaps, and so as many bytes as the bucket.
 bool is_bucket_view(const Tensor& gradient, const BucketLayout& bucket,
                     const BucketMember& member) {
   const auto at = static_cast<std::uint64_t>(gradient.data() - gradient.storage()->data());
   // The storage of a bucket without other elements has the size of a gradient's own.
-  return bucket.elements > member.elements && gradient.storage()->bytes() == bytes_of(bucket) &&
+  return gradient.shape().is_dense() && bucket.elements > member.elements &&
+         gradient.storage()->bytes() == bytes_of(bucket) &&
          at == static_cast<std::uint64_t>(member.offset) * size_of(bucket.dtype);
 }
 

@@ -91,6 +91,15 @@ TEST_F(MostMemory, F5ABucketViewHasNoMemoryOfItsOwn) {
   EXPECT_EQ(most(), 84u + 20u);
 }
 
+TEST_F(MostMemory, F5AGradientWithGapsHasMemoryOfItsOwnEvenIfThatIsAsLargeAsTheBucket) {
+  program_.options.views = true;
+  Shape with_gaps = parameters_[0]->shape();
+  with_gaps.strides[0] = 10;
+  const Tensor whole = tensor(21);
+  parameters_[0]->set_grad(Tensor(whole.storage(), 0, DType::kFloat32, with_gaps));
+  EXPECT_EQ(most(), 84u + 84u);
+}
+
 TEST_F(MostMemory, F5BuiltInHooksAndBuffersHaveMemoryToo) {
   program_.options.hook = reference::Hook::kFloat16;
   EXPECT_EQ(most(), 84u + 42u);
