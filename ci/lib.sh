@@ -36,7 +36,7 @@ verbose() { [[ ${LOCKSTEP_VERBOSE:-0} == 1 ]]; }
 
 # Prints the comment block at the top of the calling script: that is its help.
 show_help() {
-  awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$1"
+  awk 'NR == 1 { next } !/^#/ || /^# shellcheck / { exit } { sub(/^# ?/, ""); print }' "$1"
 }
 
 now_ms() {
@@ -58,10 +58,13 @@ seconds_since() {
 # is_positive TEXT: a whole number from 1 to 9999999
 is_positive() { [[ $1 =~ ^[1-9][0-9]{0,6}$ ]]; }
 
+# It is looked at here, because a script does not end with a substitution "$(parallel_jobs)" that fails.
+[[ -z ${LOCKSTEP_JOBS:-} ]] || is_positive "$LOCKSTEP_JOBS" ||
+  die "LOCKSTEP_JOBS is '$LOCKSTEP_JOBS': give a whole number from 1 on"
+
 # As many as there are processors, but no more than fit into memory at 1 GiB each; LOCKSTEP_JOBS overrides.
 parallel_jobs() {
   if [[ -n ${LOCKSTEP_JOBS:-} ]]; then
-    is_positive "$LOCKSTEP_JOBS" || die "LOCKSTEP_JOBS is '$LOCKSTEP_JOBS': give a whole number from 1 on"
     printf '%s\n' "$LOCKSTEP_JOBS"
     return
   fi
