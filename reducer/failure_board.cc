@@ -17,7 +17,7 @@ std::string key_of(int rank) { return "failure/" + std::to_string(rank); }
 
 // Several reducers of one group may share a store.
 std::string flight_record_key_of(int rank, std::int64_t reducer_id) {
-  return "account/" + std::to_string(reducer_id) + "/" + std::to_string(rank);
+  return "flight_record/" + std::to_string(reducer_id) + "/" + std::to_string(rank);
 }
 
 using Reports = std::vector<std::optional<Failure>>;  // One entry for each rank.

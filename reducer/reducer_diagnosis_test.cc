@@ -383,11 +383,11 @@ TEST(FailureBoardCause, F2ARankThatReportedBeforeItsPeersDidIsNotTakenForSilent)
 
 TEST(FailureBoardAccounts, T1WhatIsNoAccountCountsAsNone) {
   auto store = std::make_shared<HashStore>();
-  ASSERT_TRUE(store->set("account/0/1", "from another version").has_value());
+  ASSERT_TRUE(store->set("flight_record/0/1", "from another version").has_value());
   FlightRecord own;
   own.size = 3;
   FlightRecord wrong = own;  // It lies under the key of another rank.
-  ASSERT_TRUE(store->set("account/0/2", to_text(wrong)).has_value());
+  ASSERT_TRUE(store->set("flight_record/0/2", to_text(wrong)).has_value());
   const auto records =
       FailureBoard(store, 0, 3).records(own, platform::Deadline::in(milliseconds(10)));
   ASSERT_EQ(records.size(), 1u);

@@ -244,31 +244,31 @@ expect 1 "a script has no means for bcube" "$program" export --python bcube.json
 
 # diagnose reads flight records of ranks: clean ones, one that lacks a collective, and invalid
 # files.
-account() { # account RANK LINE...
+record() { # record RANK LINE...
   local rank=$1
   shift
-  printf 'lockstep-account 1\nrank %s 2\npass 1 no%%20pass%%20is%%20open\n' "$rank"
+  printf 'lockstep-flight-record 1\nrank %s 2\npass 1 no%%20pass%%20is%%20open\n' "$rank"
   printf 'collective %s\n' "$@"
   printf 'end %s\n' $#
 }
 first='0 0 bucket all_reduce 0 4 float32 completed 1 2 77 1 p0'
 second='1 0 bucket all_reduce 1 4 float32 in%20flight 3 0 77 1 p1'
-account 0 "$first" >rank0.account
-account 1 "$first" >rank1.account
-expect 0 "nothing differs" "$program" diagnose rank1.account rank0.account
-account 0 "$first" "$second" >ahead.account
-expect 72 "suspect: rank 1" "$program" diagnose ahead.account rank1.account
-expect 72 "suspect: rank 1 (left no flight record" "$program" diagnose rank0.account
-expect 1 "two accounts of rank 0" "$program" diagnose rank0.account rank0.account
-expect 1 "missing.account" "$program" diagnose missing.account
-expect 1 "no account of a rank" "$program" diagnose truncated.json
-head -n 3 rank0.account >cut.account
-expect 1 "cut.account: the account ends" "$program" diagnose cut.account rank1.account
-: >empty.account
-expect 1 "empty.account" "$program" diagnose empty.account
+record 0 "$first" >rank0.record
+record 1 "$first" >rank1.record
+expect 0 "nothing differs" "$program" diagnose rank1.record rank0.record
+record 0 "$first" "$second" >ahead.record
+expect 72 "suspect: rank 1" "$program" diagnose ahead.record rank1.record
+expect 72 "suspect: rank 1 (left no flight record" "$program" diagnose rank0.record
+expect 1 "two flight records of rank 0" "$program" diagnose rank0.record rank0.record
+expect 1 "missing.record" "$program" diagnose missing.record
+expect 1 "no flight record of a rank" "$program" diagnose truncated.json
+head -n 3 rank0.record >cut.record
+expect 1 "cut.record: the flight record ends" "$program" diagnose cut.record rank1.record
+: >empty.record
+expect 1 "empty.record" "$program" diagnose empty.record
 expect 1 "cannot read .: Is a directory" "$program" diagnose .
 expect 1 "/dev/zero: larger than 64 MiB" "$program" diagnose /dev/zero
-expect 0 "nothing differs" "$program" diagnose rank1.account <(cat rank0.account)
+expect 0 "nothing differs" "$program" diagnose rank1.record <(cat rank0.record)
 expect 1 "--help" "$program" diagnose
 
 # A clean run writes its reports, and a folder that cannot be written is an error.

@@ -506,7 +506,7 @@ std::string judge_records(std::uint32_t key) {
     FlightRecord record = record_of(rank, 1 + draw(chance, 3));
     const std::string text = to_text(record);
     const int kind = draw(chance, 8);
-    const std::string name = "account/1/" + std::to_string(rank);
+    const std::string name = "flight_record/1/" + std::to_string(rank);
     if (kind == 0) record.rank = (rank + 1) % size;
     if (kind == 1) ++record.size;
     if (kind == 2) record.reducer_id = 2;

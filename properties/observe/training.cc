@@ -293,7 +293,7 @@ class Training {
     while (true) {
       const bool recovering = train_on(step);
       if (environment_.exited()) break;
-      if (recovering || tells(kToldEnds)) note_account();
+      if (recovering || tells(kToldEnds)) note_flight_record();
       if (!recovering) try_join_that_differs();
       if (!recovering && leaves_at_once()) {
         if (Status status = environment_.go_on_with_fewer(); !status.ok())
@@ -306,7 +306,7 @@ class Training {
       Resume resume = environment_.meet(!recovering, step);
       observation_.finished = !resume.recover;
       if (observation_.finished) break;
-      note_account();  // for a healthy rank, which learns here that its peers failed
+      note_flight_record();  // for a healthy rank, which learns here that its peers failed
       if (!recover(resume)) break;
       step = resume.step;
     }
@@ -418,7 +418,7 @@ class Training {
     if (!observed.status.ok()) {
       observed.launched = has_launched();
       observed.poisoned = subject_->poisoned();
-      note_account();
+      note_flight_record();
       if (environment_.detailed()) subject_->take_trace(observed.collectives);
       subject_->abort(observed.status);
       ask_for_more();
@@ -477,7 +477,7 @@ class Training {
   }
 
   // Only the first flight record of a generation is stored.
-  void note_account() {
+  void note_flight_record() {
     if (!tells(kTold)) return;
     auto& records = observation_.records;
     if (!records.empty() && records.back().generation == generation_) return;
@@ -490,7 +490,7 @@ class Training {
 
   // Called when nothing runs any more: records the state of this rank's current step.
   void note_end() {
-    note_account();
+    note_flight_record();
     if (observation_.steps.empty() || !subject_->flight_record()) return;
     ObservedStep& last = observation_.steps.back();
     if (last.collectives.empty()) subject_->take_trace(last.collectives);

@@ -311,11 +311,11 @@ TEST(FlightRecordText, SaysWhichLineIsWrong) {
     return read ? std::string() : read.error().failure().detail;
   };
   EXPECT_NE(why("").find("ends before its last line"), std::string::npos);
-  EXPECT_NE(why("hello\n").find("no account of a rank"), std::string::npos);
-  EXPECT_NE(why("lockstep-account 2\n").find("version 2"), std::string::npos);
-  EXPECT_NE(why("lockstep-account 1\nrank 0 2\nwhat is this\n").find("line 3 is wrong"),
+  EXPECT_NE(why("hello\n").find("no flight record of a rank"), std::string::npos);
+  EXPECT_NE(why("lockstep-flight-record 2\n").find("version 2"), std::string::npos);
+  EXPECT_NE(why("lockstep-flight-record 1\nrank 0 2\nwhat is this\n").find("line 3 is wrong"),
             std::string::npos);
-  EXPECT_NE(why("lockstep-account 1\nrank 2 2\nend 0\n").find("do not fit"), std::string::npos);
+  EXPECT_NE(why("lockstep-flight-record 1\nrank 2 2\nend 0\n").find("do not fit"), std::string::npos);
   EXPECT_NE(why("lockstep-account 1\nrank 0 999999999\nend 0\n").find("do not fit"),
             std::string::npos);
   std::string gap = to_text(full_flight_record());

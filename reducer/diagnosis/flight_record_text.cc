@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kTitle = "lockstep-account";
+constexpr std::string_view kTitle = "lockstep-flight-record";
+constexpr std::string_view kTitleBefore = "lockstep-account";  // until 0.1.0, for the same text
 constexpr int kVersion = 1;
 constexpr std::string_view kNothing = "-";  // Stands for an empty text.
 constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a broken file.
@@ -282,13 +283,13 @@ Result<FlightRecord> read_flight_record(std::string_view text) {
     if (number == 1) {
       Words words(line);
       int version = 0;
-      const bool is_account = words.raw() == kTitle;
+      const std::string_view title = words.raw();
       words.number(version);
-      if (!is_account || !words.good())
-        return failed(invalid("it is no account of a rank: its first line is not '" +
+      if ((title != kTitle && title != kTitleBefore) || !words.good())
+        return failed(invalid("it is no flight record of a rank: its first line is not '" +
                               std::string(kTitle) + " " + std::to_string(kVersion) + "'"));
       if (version != kVersion)
-        return failed(invalid("it is an account of version " + std::to_string(version) +
+        return failed(invalid("it is a flight record of version " + std::to_string(version) +
                               ", and this is made for version " + std::to_string(kVersion)));
       continue;
     }
@@ -298,7 +299,7 @@ Result<FlightRecord> read_flight_record(std::string_view text) {
       return failed(invalid("line " + std::to_string(number) + " is wrong: '" + shown + "'"));
     }
   }
-  if (!ended) return failed(invalid("the account ends before its last line, 'end'"));
+  if (!ended) return failed(invalid("the flight record ends before its last line, 'end'"));
   if (!is_possible(record)) return failed(invalid("its numbers do not fit together"));
   return record;
 }
