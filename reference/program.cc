@@ -146,17 +146,8 @@ bool keeps_a_forward(const RankPass& pass) {
                      [](const Forward& forward) { return !forward.discard; });
 }
 
-// Whether a backward call that comes after `forwards` of the forwards starts at a synced output.
-bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
-  if (backward.held) return false;
-  const std::vector<bool> synced = synced_outputs(pass, forwards);
-  if (backward.roots.empty()) return std::find(synced.begin(), synced.end(), true) != synced.end();
-  assert(!synced.empty());
-  return std::any_of(backward.roots.begin(), backward.roots.end(),
-                     [&](std::uint32_t root) { return synced[root % synced.size()]; });
-}
-
-// The outputs that such a call starts from, by their numbers among all outputs of the pass.
+// The outputs that a call between forwards starts from, by their numbers among all outputs of the
+// pass.
 void name_roots(const RankPass& pass, Backward& backward) {
   const auto outputs = static_cast<std::uint32_t>(synced_outputs(pass, backward.forwards).size());
   assert(outputs > 0);
@@ -278,6 +269,14 @@ std::vector<bool> synced_outputs(const RankPass& pass, std::size_t forwards) {
     if (!forward.discard) synced.insert(synced.end(), forward.outputs.size(), !forward.local);
   }
   return synced;
+}
+
+bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
+  const std::vector<bool> synced = synced_outputs(pass, forwards);
+  if (backward.held || synced.empty()) return false;
+  if (backward.roots.empty()) return std::find(synced.begin(), synced.end(), true) != synced.end();
+  return std::any_of(backward.roots.begin(), backward.roots.end(),
+                     [&](std::uint32_t root) { return synced[root % synced.size()]; });
 }
 
 void normalize(Program& program) {

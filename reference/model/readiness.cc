@@ -43,31 +43,17 @@ bool all_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t pa
                      [&](std::uint32_t part) { return is_ready(rules, hooks, part); });
 }
 
-// What the unused search of dynamic mode sees, by parameter; empty in other modes.
-struct UnusedSearch {
-  std::vector<bool> seen_elsewhere;  // through another forward of the pass
-  std::vector<bool> reached_beside;  // by the call, but not through the pass
-};
-
-UnusedSearch search_unused(const PassRules& rules, const RankPass& pass, std::uint32_t call) {
-  if (!rules.is_dynamic()) return {};
-  UnusedSearch search{std::vector<bool>(rules.roles.owners.size()),
-                      reached_beside_pass(rules.roles.owners, pass, call)};
-  // With manual sync all outputs count as those of one forward (P13).
-  if (!rules.options.manual_sync)
-    search.seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass, call);
-  return search;
-}
-
 // In dynamic mode the unused search does not see into checkpoints, nor what is reached beside the
 // pass: the first hook of the pass has marked what is there as unused, so that its own hook counts
-// as a second one (P6).
-HookCounts count_hooks(const PassRules& rules, const std::vector<AutogradHook>& hooks,
-                       const UnusedSearch& search, HookCounts counts) {
+// as a second one (P6). With manual sync all outputs count as those of one forward (P13).
+HookCounts count_hooks(const PassRules& rules, const RankPass& pass, std::uint32_t call,
+                       const std::vector<AutogradHook>& hooks, HookCounts counts) {
+  UnusedSearch search;
+  if (rules.is_dynamic()) search = search_unused(rules.roles.owners, pass, call);
   for (const AutogradHook& hook : hooks) {
     const std::uint32_t part = hook.parameter;
-    const bool is_marked = rules.is_dynamic() && !search.seen_elsewhere[part] &&
-                           (hook.is_nested || search.reached_beside[part]);
+    const bool is_marked = rules.is_dynamic() && (hook.is_nested || search.reached_beside[part]) &&
+                           (rules.options.manual_sync || !search.seen_elsewhere[part]);
     counts[part] += is_marked ? 2 : 1;
   }
   return counts;
@@ -193,7 +179,6 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     call.is_used[p] = gradients[p].is_used;
     call.requires_grad[p] = gradients[p].requires_grad;
   }
-  UnusedSearch search;
   for (std::uint32_t c = 0; c < calls.size(); ++c) {
     rank.error_call = rank.calls_run = c;
     if (backward_of(pass, c).zeroes) {  // P10
@@ -218,9 +203,8 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
       return rank;
     }
     rank.has_begun = true;
-    if (call.is_first) search = search_unused(rules, pass, c);
     call.hooks_before = rank.hooks_run;
-    rank.hooks_run = count_hooks(rules, calls[c], search, std::move(rank.hooks_run));
+    rank.hooks_run = count_hooks(rules, pass, c, calls[c], call.hooks_before);
     run_call(rules, calls[c], call, rank);
     if (rank.error != Error::kNone) return rank;
     // While static mode counts, too, what has no hook in the first call counts as unused (P11).

@@ -2,7 +2,6 @@
 // each of its parameters. Plain data; any thread; nothing fails.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -37,10 +36,6 @@ struct Setting {
   const Options& options() const { return program.options; }
   const Parameter& parameter(std::uint32_t p) const { return program.parameters[p]; }
 };
-
-inline bool contains(const std::vector<std::uint32_t>& parameters, std::uint32_t p) {
-  return std::find(parameters.begin(), parameters.end(), p) != parameters.end();
-}
 
 Setting make_setting(const Program& program, const Contract& contract, std::uint32_t group);
 
