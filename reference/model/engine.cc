@@ -72,8 +72,7 @@ std::vector<KeptForward> kept_forwards(const RankPass& pass) {
 
 bool starts_at(const RankPass& pass, std::uint32_t call, const KeptForward& kept) {
   const Outputs roots = roots_of(pass, call);
-  return std::find_first_of(roots.begin(), roots.end(), kept.outputs.begin(), kept.outputs.end()) !=
-         roots.end();
+  return std::ranges::find_first_of(roots, kept.outputs) != roots.end();
 }
 
 // By kept output: whether the rank has let go of it when the call has ended. Before its last call
@@ -102,7 +101,7 @@ std::vector<Graph> started_graphs(const RankPass& pass, const Outputs& starts) {
     assert(count > 0);
     Graph& graph = graphs.emplace_back(Graph{forward.nodes, std::vector<NodeGradient>(count)});
     for (const Input& each : forward.outputs) {
-      if (!std::binary_search(starts.begin(), starts.end(), output++)) continue;
+      if (!std::ranges::binary_search(starts, output++)) continue;
       const std::uint32_t node = count - 1 - each.back % count;
       add_to(slot_of(graph, node, each), 1);
       graph.gradients[node].is_reached = true;
@@ -174,8 +173,7 @@ void run_call(const Owners& owners, std::vector<Graph> graphs, bool is_nested,
     }
   for (auto graph = graphs.rbegin(); graph != graphs.rend(); ++graph)
     visit(owners, *graph, is_nested, pending, hooks);
-  assert(std::all_of(pending.begin(), pending.end(),
-                     [](const PendingHook& hook) { return hook.uses_left == 0; }));
+  assert(std::ranges::all_of(pending, [](const PendingHook& hook) { return hook.uses_left == 0; }));
 }
 
 // The hooks of a backward call from these outputs.
@@ -199,8 +197,8 @@ void run_body(const Owners& owners, const std::vector<Node>& body, double seed,
 }  // namespace
 
 bool AutogradHook::requires_grad() const {
-  return std::any_of(terms.begin(), terms.end(),
-                     [](const UseGradient& term) { return term.use->requires_grad; });
+  return std::ranges::any_of(terms,
+                             [](const UseGradient& term) { return term.use->requires_grad; });
 }
 
 const RankPass& pass_of(const Step& step, std::uint32_t rank) {
@@ -270,8 +268,7 @@ Outputs held_roots(PassKind kind, const RankPass& before, const Backward& call) 
 }
 
 bool zeroes_late(const RankPass& pass) {
-  return std::any_of(pass.backwards.begin(), pass.backwards.end(),
-                     [](const Backward& call) { return call.zeroes; });
+  return std::ranges::any_of(pass.backwards, [](const Backward& call) { return call.zeroes; });
 }
 
 bool is_synced_call(const RankPass& pass, std::uint32_t call) {
@@ -331,7 +328,7 @@ bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call
       if (!is_local && !is_gone[output] && !is_used_up) left.push_back(output);
     }
   const std::vector<const Node*> reached = reached_nodes(pass, left);
-  return std::any_of(reached.begin(), reached.end(), [&](const Node* node) {
+  return std::ranges::any_of(reached, [&](const Node* node) {
     return node->kind == Node::Kind::kCheckpoint ||
            contains(parameters, owner_of_use(owners, *node));
   });

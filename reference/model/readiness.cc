@@ -21,7 +21,7 @@ struct Call {
 template <class Predicate>
 Parameters those_of(const Parameters& parameters, const Predicate& predicate) {
   Parameters found;
-  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(found), predicate);
+  std::ranges::copy_if(parameters, std::back_inserter(found), predicate);
   return found;
 }
 
@@ -39,8 +39,8 @@ bool is_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t par
 // A parameter is ready when its part in every replica is (P15).
 bool all_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t parameter) {
   const Parameters& parts = rules.roles.replicas[parameter];
-  return std::all_of(parts.begin(), parts.end(),
-                     [&](std::uint32_t part) { return is_ready(rules, hooks, part); });
+  return std::ranges::all_of(parts,
+                             [&](std::uint32_t part) { return is_ready(rules, hooks, part); });
 }
 
 // In dynamic mode the unused search does not see into checkpoints, nor what is reached beside the
@@ -89,8 +89,8 @@ Parameters find_usage_change(const PassRules& rules, const Call& call, const Hoo
   assert(rules.used_set->size() == call.is_used.size());
   return those_of(rules.roles.reduced, [&](std::uint32_t parameter) {
     const Parameters& parts = rules.roles.replicas[parameter];
-    const bool is_used = std::any_of(parts.begin(), parts.end(),
-                                     [&](std::uint32_t part) { return call.is_used[part]; });
+    const bool is_used =
+        std::ranges::any_of(parts, [&](std::uint32_t part) { return call.is_used[part]; });
     const bool is_due = rules.counts_hooks() || all_ready(rules, hooks, parameter);
     return is_used && is_due && !(*rules.used_set)[parameter];
   });
@@ -110,6 +110,13 @@ void note_use(const std::vector<AutogradHook>& hooks, const Parameters& but, Cal
   }
 }
 
+void fail(RankReadiness& rank, Error error, const Parameters& parameters) {
+  assert(rank.error == Error::kNone);
+  assert(!parameters.empty());
+  rank.error = error;
+  rank.parameters = parameters;
+}
+
 // The call, and the error that it ends in. The hook of a parameter that is ready twice raises
 // before its gradient is touched; that such a gradient requires grad may still be the first of the
 // two errors.
@@ -117,25 +124,22 @@ void run_call(const PassRules& rules, const std::vector<AutogradHook>& hooks, Ca
               RankReadiness& rank) {
   assert(rank.error == Error::kNone);
   assert(call.hooks_before.size() == rank.hooks_run.size());
-  rank.ready_twice = find_ready_twice(rules, call.hooks_before, rank.hooks_run);
-  for (const std::uint32_t part : rank.ready_twice)
+  rank.missing = find_missing(rules, rank.hooks_run);
+  const Parameters ready_twice = find_ready_twice(rules, call.hooks_before, rank.hooks_run);
+  for (const std::uint32_t part : ready_twice)
     if (!is_ready(rules, call.hooks_before, part))
       rank.ambiguous.insert(rank.ambiguous.end(), {part, rules.roles.originals[part]});
-  note_use(hooks, rank.ready_twice, call);
-  Parameters requiring = find_requiring(rules, call, rank.hooks_run);
-  if (!rank.ready_twice.empty()) {
-    rank.error = Error::kReadyTwice;
-    rank.parameters = rank.ready_twice;
-    rank.requiring = std::move(requiring);
+  note_use(hooks, ready_twice, call);
+  const Parameters requiring = find_requiring(rules, call, rank.hooks_run);
+  const Parameters changed = find_usage_change(rules, call, rank.hooks_run);
+  if (!ready_twice.empty()) {
+    fail(rank, Error::kReadyTwice, ready_twice);
+    rank.requiring = requiring;
   } else if (!requiring.empty()) {
-    rank.error = Error::kRequiresGrad;
-    rank.parameters = std::move(requiring);
-  } else {
-    rank.parameters = find_usage_change(rules, call, rank.hooks_run);
-    if (!rank.parameters.empty()) rank.error = Error::kUsageChanged;
+    fail(rank, Error::kRequiresGrad, requiring);
+  } else if (!changed.empty()) {
+    fail(rank, Error::kUsageChanged, changed);
   }
-  rank.missing = find_missing(rules, rank.hooks_run);
-  assert(rank.parameters.empty() == (rank.error == Error::kNone));
 }
 
 }  // namespace
@@ -153,8 +157,8 @@ namespace {
 Parameters find_taken(const PassRules& rules, const std::vector<AutogradHook>& hooks,
                       const HookCounts& counts) {
   return those_of(rules.roles.parts, [&](std::uint32_t part) {
-    const bool is_reached = std::any_of(
-        hooks.begin(), hooks.end(), [part](const auto& hook) { return hook.parameter == part; });
+    const bool is_reached =
+        std::ranges::any_of(hooks, [part](const auto& hook) { return hook.parameter == part; });
     return is_reached && all_ready(rules, counts, rules.roles.originals[part]);
   });
 }
@@ -195,11 +199,11 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     if (rank.is_complete) continue;
     rank.calls_reduced = c + 1;
     if (!is_synced) {
-      if (!call.is_first) rank.ready_twice = find_taken(rules, calls[c], rank.hooks_run);
-      note_use(calls[c], rank.ready_twice, call);
-      if (rank.ready_twice.empty()) continue;
-      rank.error = Error::kReadyTwice;
-      rank.parameters = rank.ready_twice;
+      Parameters taken;
+      if (!call.is_first) taken = find_taken(rules, calls[c], rank.hooks_run);
+      note_use(calls[c], taken, call);
+      if (taken.empty()) continue;
+      fail(rank, Error::kReadyTwice, taken);
       return rank;
     }
     rank.has_begun = true;
@@ -211,16 +215,13 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     rank.is_complete = rules.counts_hooks() || rank.missing.empty();
     call.is_first = false;
     if (rank.is_complete || leaves_a_way(rules.roles.owners, pass, c, rank.missing)) continue;
-    rank.error = Error::kIncomplete;
-    rank.parameters = rank.missing;
+    fail(rank, Error::kIncomplete, rank.missing);
     return rank;
   }
   if (rank.is_complete) return rank;
-  assert(rank.has_begun);  // normalize() sees to it
-  assert(!rank.missing.empty());
-  rank.error = Error::kIncomplete;  // check_complete() raises it
+  assert(rank.has_begun);                        // normalize() sees to it
+  fail(rank, Error::kIncomplete, rank.missing);  // check_complete() raises it
   rank.error_call = rank.calls_run;
-  rank.parameters = rank.missing;
   return rank;
 }
 
@@ -228,9 +229,8 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
 // static mode counts hooks, gradients are copied to their buckets then; and so are those of unused
 // parameters, if no hook ran in the backward.
 bool is_found_at_end(const PassRules& rules, const RankReadiness& rank) {
-  const bool has_run_none =
-      std::all_of(rules.roles.parts.begin(), rules.roles.parts.end(),
-                  [&](std::uint32_t part) { return rank.hooks_run[part] == 0; });
+  const bool has_run_none = std::ranges::all_of(
+      rules.roles.parts, [&](std::uint32_t part) { return rank.hooks_run[part] == 0; });
   const bool fills_at_end = rules.counts_hooks() || has_run_none;
   return rank.error == Error::kNone || rank.error == Error::kIncomplete ||
          rank.error == Error::kUsageChanged || (rank.error == Error::kRequiresGrad && fills_at_end);
@@ -246,8 +246,8 @@ bool is_needed(const PassRules& rules, const ExpectedBucket& bucket) {
 bool has_collectives(const PassRules& rules, const std::vector<ExpectedBucket>& buckets) {
   const bool sends_usage = rules.is_dynamic() || (rules.counts_hooks() && !rules.used_set);
   return (sends_usage && !rules.roles.reduced.empty()) || rules.options.join != Join::kNone ||
-         std::any_of(buckets.begin(), buckets.end(),
-                     [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
+         std::ranges::any_of(
+             buckets, [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
 }
 
 }  // namespace
@@ -278,8 +278,9 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
   if (!rank.has_begun) return has_collectives(rules, buckets);
   const bool is_refused = rank.error == Error::kRequiresGrad;
   const bool counts = rules.counts_hooks();
+  const Parameters ready_twice = rank.ready_twice();
   Parameters lacking = is_refused ? rank.parameters : rank.requiring;
-  std::erase_if(lacking, [&](std::uint32_t part) { return contains(rank.ready_twice, part); });
+  std::erase_if(lacking, [&](std::uint32_t part) { return contains(ready_twice, part); });
   if (!(counts && is_refused)) {
     // The rank withholds the usage map, which comes before all buckets.
     if (counts && !rules.used_set && !rank.missing.empty()) return true;
@@ -296,9 +297,9 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
     const auto is_in_it = [&](std::uint32_t part) {
       return contains(bucket.parameters, rules.roles.originals[part]);
     };
-    return launches_none || std::any_of(lacking.begin(), lacking.end(), is_in_it);
+    return launches_none || std::ranges::any_of(lacking, is_in_it);
   };
-  const auto first = std::find_if(buckets.begin(), buckets.end(), is_withheld);
+  const auto first = std::ranges::find_if(buckets, is_withheld);
   return std::any_of(first, buckets.end(),
                      [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
 }
