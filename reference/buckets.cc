@@ -63,7 +63,7 @@ std::vector<ExpectedBucket> assign_buckets(const Program& program, const Contrac
   }
   // They are listed in the order of their first members. What is ready first is launched first;
   // until that is known, the reverse is a guess at it (B2).
-  if (!is_ordered) std::reverse(buckets.begin(), buckets.end());
+  if (!is_ordered) std::ranges::reverse(buckets);
   return buckets;
 }
 

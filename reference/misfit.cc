@@ -10,8 +10,8 @@ namespace {
 
 bool has_replicas(const Program& program) {
   const auto is_copy = [](const auto& each) { return each.copy_of > 0; };
-  return std::any_of(program.parameters.begin(), program.parameters.end(), is_copy) ||
-         std::any_of(program.buffers.begin(), program.buffers.end(), is_copy);
+  return std::ranges::any_of(program.parameters, is_copy) ||
+         std::ranges::any_of(program.buffers, is_copy);
 }
 
 bool changes_a_parameter(MisfitKind kind) {
@@ -25,7 +25,7 @@ bool changes_a_parameter(MisfitKind kind) {
 bool can_change(MisfitKind kind, const Parameter& parameter) {
   assert(changes_a_parameter(kind));
   const auto is_long = [](std::uint32_t size) { return size > 1; };
-  const auto longer = std::count_if(parameter.sizes.begin(), parameter.sizes.end(), is_long);
+  const auto longer = std::ranges::count_if(parameter.sizes, is_long);
   const bool has_elements = element_count(parameter) > 0;
   switch (kind) {
     case MisfitKind::kStrides:

@@ -94,7 +94,7 @@ int rank_in_group(const Program& program, const std::vector<Recovery>& recoverie
   for (const Recovery& recovery : recoveries) {
     if (recovery.before_step > step) break;
     const auto& members = recovery.survivors;
-    const auto here = std::find(members.begin(), members.end(), original);
+    const auto here = std::ranges::find(members, original);
     rank = here == members.end()
                ? -1
                : static_cast<int>(std::count_if(members.begin(), here, [&](std::uint32_t other) {

@@ -24,7 +24,7 @@ void limit_count(std::vector<T>& list, std::size_t least, std::size_t most) {
 void limit_sizes(std::vector<std::uint32_t>& sizes) {
   limit_count(sizes, 0, kMaxDims);
   for (std::uint32_t& size : sizes) size = std::min(size, kMaxSize);
-  if (std::find(sizes.begin(), sizes.end(), 0U) != sizes.end()) return;  // no elements at all
+  if (std::ranges::find(sizes, 0U) != sizes.end()) return;  // no elements at all
   std::uint32_t elements = 1;
   for (std::uint32_t& size : sizes) {
     size = std::min(size, kMaxElements / elements);
@@ -84,9 +84,9 @@ void limit_parameters(std::vector<Parameter>& parameters) {
 // Gives all parameters to the first reducer if it would have none, or if there is a join.
 void limit_reducers(Program& program) {
   std::vector<Parameter>& parameters = program.parameters;
-  const bool is_alone = program.options.join != Join::kNone ||
-                        std::all_of(parameters.begin(), parameters.end(),
-                                    [](const Parameter& each) { return each.reducer > 0; });
+  const bool is_alone =
+      program.options.join != Join::kNone ||
+      std::ranges::all_of(parameters, [](const Parameter& each) { return each.reducer > 0; });
   if (!is_alone) return;
   for (Parameter& parameter : parameters) parameter.reducer = 0;
 }
@@ -142,21 +142,12 @@ void limit_forward(Forward& forward) {
 }
 
 bool keeps_a_forward(const RankPass& pass) {
-  return std::any_of(pass.forwards.begin(), pass.forwards.end(),
-                     [](const Forward& forward) { return !forward.discard; });
+  return std::ranges::any_of(pass.forwards,
+                             [](const Forward& forward) { return !forward.discard; });
 }
 
-// Whether a backward call that comes after `forwards` of the forwards starts at a synced output.
-bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
-  if (backward.held) return false;
-  const std::vector<bool> synced = synced_outputs(pass, forwards);
-  if (backward.roots.empty()) return std::find(synced.begin(), synced.end(), true) != synced.end();
-  assert(!synced.empty());
-  return std::any_of(backward.roots.begin(), backward.roots.end(),
-                     [&](std::uint32_t root) { return synced[root % synced.size()]; });
-}
-
-// The outputs that such a call starts from, by their numbers among all outputs of the pass.
+// The outputs that a call between forwards starts from, by their numbers among all outputs of the
+// pass.
 void name_roots(const RankPass& pass, Backward& backward) {
   const auto outputs = static_cast<std::uint32_t>(synced_outputs(pass, backward.forwards).size());
   assert(outputs > 0);
@@ -205,8 +196,8 @@ void limit_between(const Program& program, const Step& step, RankPass& pass) {
   assert(pass.backwards.empty() || pass.backwards.back().forwards == 0);
   const bool are_called = step.kind != PassKind::kNoGrad && keeps_a_forward(pass);
   const bool can_zero = step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill;
-  const bool has_replicas = std::any_of(program.parameters.begin(), program.parameters.end(),
-                                        [](const Parameter& each) { return each.copy_of > 0; });
+  const bool has_replicas = std::ranges::any_of(
+      program.parameters, [](const Parameter& each) { return each.copy_of > 0; });
   bool has_begun = false;  // some call has started at an output of the pass
   for (Backward& call : pass.backwards) {
     if (!are_called) call.evaluates = call.zeroes = call.updates = call.drops = call.held = false;
@@ -233,7 +224,7 @@ void limit_step(Step& step, const Program& program) {
     limit_count(pass.backwards, 0, kMaxBackwards);
     for (Backward& backward : pass.backwards) limit_count(backward.roots, 0, kMaxRoots);
   }
-  const bool any_keeps = std::any_of(step.variants.begin(), step.variants.end(), keeps_a_forward);
+  const bool any_keeps = std::ranges::any_of(step.variants, keeps_a_forward);
   for (RankPass& pass : step.variants) {
     if (step.kind == PassKind::kSynced && any_keeps && !keeps_a_forward(pass))
       pass.forwards.back().discard = false;
@@ -280,6 +271,14 @@ std::vector<bool> synced_outputs(const RankPass& pass, std::size_t forwards) {
   return synced;
 }
 
+bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
+  const std::vector<bool> synced = synced_outputs(pass, forwards);
+  if (backward.held || synced.empty()) return false;
+  if (backward.roots.empty()) return std::ranges::find(synced, true) != synced.end();
+  return std::ranges::any_of(backward.roots,
+                             [&](std::uint32_t root) { return synced[root % synced.size()]; });
+}
+
 void normalize(Program& program) {
   Options& options = program.options;
   program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
@@ -304,9 +303,8 @@ void normalize(Program& program) {
   limit_hook(options);
   limit_count(program.steps, 0, kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program);
-  const bool are_ranks_alike =
-      std::all_of(program.steps.begin(), program.steps.end(),
-                  [](const Step& step) { return step.variants.size() == 1; });
+  const bool are_ranks_alike = std::ranges::all_of(
+      program.steps, [](const Step& step) { return step.variants.size() == 1; });
   if (options.mode == Mode::kPlain || !are_ranks_alike)
     options.skip_all_reduce_unused_params = false;
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
@@ -326,8 +324,8 @@ void keep_first_steps(Program& program, std::uint32_t count) {
 bool may_recompute(const Options& options, const Step& step, const RankPass& pass) {
   return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
          !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&
-         std::none_of(pass.backwards.begin(), pass.backwards.end(), does_more) &&
-         !options.manual_sync && !options.early_termination;
+         std::ranges::none_of(pass.backwards, does_more) && !options.manual_sync &&
+         !options.early_termination;
 }
 
 std::vector<std::uint32_t> construction_order(const Program& program) {
@@ -433,12 +431,12 @@ std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter) {
   std::vector<std::uint32_t> order(parameter.sizes.size());
   std::iota(order.begin(), order.end(), 0U);
   if (parameter.column_major) {
-    std::reverse(order.begin(), order.end());
+    std::ranges::reverse(order);
     return order;
   }
   for (std::uint32_t left = parameter.permuted % orders_of(order.size()); left > 0; --left)
-    std::next_permutation(order.begin(), order.end());
-  assert(!is_row_major(parameter) || std::is_sorted(order.begin(), order.end()));
+    std::ranges::next_permutation(order);
+  assert(!is_row_major(parameter) || std::ranges::is_sorted(order));
   return order;
 }
 

@@ -404,6 +404,9 @@ void keep_first_steps(Program& program, std::uint32_t count);
 // not a local one.
 std::vector<bool> synced_outputs(const RankPass& pass, std::size_t forwards);
 
+// Whether a backward call that comes after so many forwards starts at a synced output of the pass.
+bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards);
+
 // Whether a pass can run in a checkpoint around the whole model: see Recompute.
 bool may_recompute(const Options& options, const Step& step, const RankPass& pass);
 

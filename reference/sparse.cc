@@ -16,26 +16,18 @@ std::uint64_t row_elements(const Parameter& parameter) {
   return count;
 }
 
-std::vector<std::uint32_t> looked_up(const Program& program, const Parameter& parameter,
-                                     std::uint32_t rank, const Use& use) {
+Entries entries_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
+                   const Use& use, double scalar) {
   assert(parameter.sparse);
   assert(use.entries <= kMaxEntries);
-  std::vector<std::uint32_t> rows;
+  Entries out;
   const std::uint32_t all = parameter.sizes[0];
-  if (all == 0) return rows;
+  if (all == 0) return out;
   const UseValues values(program, parameter, rank, use.step_key, use.node_key);
   const std::uint64_t count = values.number(0) % (use.entries + 1);
   for (std::uint64_t i = 1; i <= count; ++i)
-    rows.push_back(static_cast<std::uint32_t>(values.number(i) % all));
-  return rows;
-}
-
-Entries entries_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
-                   const Use& use, double scalar) {
-  Entries out;
-  out.rows = looked_up(program, parameter, rank, use);
-  out.values.resize(out.rows.size() * row_elements(parameter));
-  const UseValues values(program, parameter, rank, use.step_key, use.node_key);
+    out.rows.push_back(static_cast<std::uint32_t>(values.number(i) % all));
+  out.values.resize(count * row_elements(parameter));
   values.read(out.values.data(), out.values.size());
   multiply_values(parameter.dtype, out.values.data(), scalar, out.values.size());
   return out;

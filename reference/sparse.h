@@ -25,13 +25,9 @@ struct Use {
   std::uint32_t entries = 0;
 };
 
-// The rows that a use looks up: as many as its `entries` says or fewer, any row any number of
-// times. None if the parameter has no rows.
-std::vector<std::uint32_t> looked_up(const Program& program, const Parameter& parameter,
-                                     std::uint32_t rank, const Use& use);
-
-// What a use sends: element j of its i-th entry is the element i * row_elements + j of the use's
-// constant (values.h), times the scalar, rounded.
+// What a use sends. It looks up as many rows as its `entries` says or fewer, any row any number of
+// times, and none if the parameter has no rows. Element j of its i-th entry is the element
+// i * row_elements + j of the use's constant (values.h), times the scalar, rounded.
 Entries entries_of(const Program& program, const Parameter& parameter, std::uint32_t rank,
                    const Use& use, double scalar);
 

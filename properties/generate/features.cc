@@ -574,7 +574,7 @@ void FeatureCollector::uneven_rows(const Step& step) {
       const Parameter& parameter = program_.parameters[node.parameter % program_.parameters.size()];
       if (node.kind != Node::Kind::kUse || !parameter.sparse) return;
       const reference::Use use{step.key, node.key, node.entries};
-      any = any || !reference::looked_up(program_, parameter, rank, use).empty();
+      any = any || !reference::entries_of(program_, parameter, rank, use, 1).rows.empty();
     };
     for (const Forward& forward : pass_of(step, rank).forwards)
       std::for_each(forward.nodes.begin(), forward.nodes.end(), look);

@@ -131,6 +131,7 @@ std::vector<std::string> interleaved_features(const Case& value) {
       if (is_mixed) found.emplace_back("a forward under no_sync in a synced step");
       for (const Backward& call : pass.backwards)
         if (call.forwards > 0) found.emplace_back("a backward between two forwards");
+      const std::vector<bool> is_of_pass = reference::synced_outputs(pass, pass.forwards.size());
       bool has_begun = false;
       bool has_local = false;
       for (std::uint32_t c = 0; is_mixed && c < pass.backwards.size(); ++c) {
@@ -138,7 +139,9 @@ std::vector<std::string> interleaved_features(const Case& value) {
         if (is_synced && has_local) found.emplace_back("a local backward before the pass");
         if (!is_synced && has_begun) found.emplace_back("a local backward after one of the pass");
         (is_synced ? has_begun : has_local) = true;
-        if (is_synced && reference::starts_local(pass, c))
+        const reference::Outputs roots = reference::roots_of(pass, c);
+        if (is_synced && !std::all_of(roots.begin(), roots.end(),
+                                      [&](std::uint32_t root) { return is_of_pass[root]; }))
           found.emplace_back("a backward of outputs of the pass and of others");
       }
     }

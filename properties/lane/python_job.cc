@@ -120,7 +120,17 @@ class StepWriter {
   Json backward(const reference::RankPass& pass, const Call& call) const {
     const reference::Backward& backward = reference::backward_of(pass, call.number);
     if (!backward.held) return {"backward", call.place, reference::roots_of(pass, call.number)};
-    return {"held_backward", call.place, reference::held_roots(program_, number_, rank_, backward)};
+    return {"held_backward", call.place, held_roots(backward)};
+  }
+
+  // What the rank holds is of the last step that it has not skipped.
+  reference::Outputs held_roots(const reference::Backward& backward) const {
+    for (std::size_t step = number_; step-- > 0;) {
+      const reference::Step& before = program_.steps[step];
+      const reference::RankPass& pass = reference::pass_of(before, rank_);
+      if (!pass.skip) return reference::held_roots(before.kind, pass, backward);
+    }
+    return {};
   }
 
   static Json numbers_of(const std::vector<bool>& is_set) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace lockstep::reference {
@@ -43,47 +45,42 @@ std::uint32_t owner_of_use(const Owners& owners, const Node& node) {
   return node.kind == Node::Kind::kUse ? owners[node.parameter % owners.size()] : kNotTrained;
 }
 
-bool is_root(const RankPass& pass, std::uint32_t call, std::uint32_t output) {
-  const Backward& backward = backward_of(pass, call);
-  if (backward.held) return false;
-  if (backward.roots.empty()) return true;
-  const std::vector<std::uint32_t>& roots = backward.roots;
-  const std::uint32_t outputs = kept_outputs(pass);
-  return std::any_of(roots.begin(), roots.end(),
-                     [&](std::uint32_t root) { return root % outputs == output; });
+// Those of the outputs that the call starts from.
+Outputs chosen_roots(const Backward& call, const Outputs& outputs) {
+  if (call.roots.empty() || outputs.empty()) return outputs;
+  std::set<std::uint32_t> roots;
+  for (const std::uint32_t root : call.roots) roots.insert(outputs[root % outputs.size()]);
+  return {roots.begin(), roots.end()};
 }
 
-// Whether a root of the call is an output of a synced forward, or of a local one.
-bool has_root(const RankPass& pass, std::uint32_t call, bool is_synced) {
-  const std::vector<bool> synced = synced_outputs(pass, pass.forwards.size());
-  for (std::uint32_t output = 0; output < synced.size(); ++output)
-    if (synced[output] == is_synced && is_root(pass, call, output)) return true;
-  return false;
-}
-
-// The numbers of the outputs of each kept forward: from `first` up to `end`.
-struct ForwardOutputs {
-  std::size_t forward = 0;
-  std::uint32_t first = 0;
-  std::uint32_t end = 0;
+struct KeptForward {
+  std::size_t number = 0;  // among all forwards of the pass
+  Outputs outputs;
 };
 
-std::vector<ForwardOutputs> outputs_by_forward(const RankPass& pass) {
-  std::vector<ForwardOutputs> all;
+std::vector<KeptForward> kept_forwards(const RankPass& pass) {
+  std::vector<KeptForward> all;
   std::uint32_t next = 0;
   for (std::size_t f = 0; f < pass.forwards.size(); ++f) {
     if (pass.forwards[f].discard) continue;
-    const auto end = next + static_cast<std::uint32_t>(pass.forwards[f].outputs.size());
-    all.push_back({f, std::exchange(next, end), end});
+    KeptForward& kept = all.emplace_back(KeptForward{f, Outputs(pass.forwards[f].outputs.size())});
+    for (std::uint32_t& output : kept.outputs) output = next++;
   }
   assert(next == kept_outputs(pass));
   return all;
 }
 
-bool starts_at(const RankPass& pass, std::uint32_t call, const ForwardOutputs& outputs) {
-  for (std::uint32_t output = outputs.first; output < outputs.end; ++output)
-    if (is_root(pass, call, output)) return true;
-  return false;
+bool starts_at(const RankPass& pass, std::uint32_t call, const KeptForward& kept) {
+  const Outputs roots = roots_of(pass, call);
+  return std::ranges::find_first_of(roots, kept.outputs) != roots.end();
+}
+
+// By kept output: whether the rank has let go of it when the call has ended. Before its last call
+// it lets go of all but the roots, unless it keeps them, and then of these.
+std::vector<bool> gone_outputs(const RankPass& pass, std::uint32_t call) {
+  const bool is_last = call + 1 == call_count(pass);
+  if (is_last && !pass.keep_outputs) return std::vector<bool>(kept_outputs(pass), true);
+  return dropped_outputs(pass, call);
 }
 
 void mark_reached(Graph& graph) {
@@ -94,9 +91,8 @@ void mark_reached(Graph& graph) {
   }
 }
 
-// The graphs of all kept forwards, started with a 1 at the outputs whose numbers `is_start` takes.
-template <class IsStart>
-std::vector<Graph> started_graphs(const RankPass& pass, const IsStart& is_start) {
+// The graphs of all kept forwards, started with a 1 at these outputs.
+std::vector<Graph> started_graphs(const RankPass& pass, const Outputs& starts) {
   std::vector<Graph> graphs;
   std::uint32_t output = 0;
   for (const Forward& forward : pass.forwards) {
@@ -105,7 +101,7 @@ std::vector<Graph> started_graphs(const RankPass& pass, const IsStart& is_start)
     assert(count > 0);
     Graph& graph = graphs.emplace_back(Graph{forward.nodes, std::vector<NodeGradient>(count)});
     for (const Input& each : forward.outputs) {
-      if (!is_start(output++)) continue;
+      if (!std::ranges::binary_search(starts, output++)) continue;
       const std::uint32_t node = count - 1 - each.back % count;
       add_to(slot_of(graph, node, each), 1);
       graph.gradients[node].is_reached = true;
@@ -114,6 +110,23 @@ std::vector<Graph> started_graphs(const RankPass& pass, const IsStart& is_start)
   }
   assert(output == kept_outputs(pass));
   return graphs;
+}
+
+// The nodes that a call from these outputs visits, but for those in checkpoints.
+std::vector<const Node*> reached_nodes(const RankPass& pass, const Outputs& starts) {
+  std::vector<const Node*> reached;
+  for (const Graph& graph : started_graphs(pass, starts))
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+      if (graph.gradients[i].is_reached) reached.push_back(&graph.nodes[i]);
+  return reached;
+}
+
+void mark_parameters(const Owners& owners, const std::vector<const Node*>& nodes,
+                     std::vector<bool>& is_marked) {
+  assert(is_marked.size() == owners.size());
+  for (const Node* node : nodes)
+    if (const std::uint32_t owner = owner_of_use(owners, *node); owner != kNotTrained)
+      is_marked[owner] = true;
 }
 
 // What a node passes to each of its inputs.
@@ -160,17 +173,15 @@ void run_call(const Owners& owners, std::vector<Graph> graphs, bool is_nested,
     }
   for (auto graph = graphs.rbegin(); graph != graphs.rend(); ++graph)
     visit(owners, *graph, is_nested, pending, hooks);
-  assert(std::all_of(pending.begin(), pending.end(),
-                     [](const PendingHook& hook) { return hook.uses_left == 0; }));
+  assert(std::ranges::all_of(pending, [](const PendingHook& hook) { return hook.uses_left == 0; }));
 }
 
-// The hooks of a backward call from the outputs whose numbers `is_start` takes.
-template <class IsStart>
+// The hooks of a backward call from these outputs.
 std::vector<AutogradHook> hooks_from(const Owners& owners, const RankPass& pass,
-                                     const IsStart& is_start) {
+                                     const Outputs& roots) {
   std::vector<AutogradHook> hooks;
   hooks.reserve(owners.size());
-  run_call(owners, started_graphs(pass, is_start), false, hooks);
+  run_call(owners, started_graphs(pass, roots), false, hooks);
   return hooks;
 }
 
@@ -186,8 +197,8 @@ void run_body(const Owners& owners, const std::vector<Node>& body, double seed,
 }  // namespace
 
 bool AutogradHook::requires_grad() const {
-  return std::any_of(terms.begin(), terms.end(),
-                     [](const UseGradient& term) { return term.use->requires_grad; });
+  return std::ranges::any_of(terms,
+                             [](const UseGradient& term) { return term.use->requires_grad; });
 }
 
 const RankPass& pass_of(const Step& step, std::uint32_t rank) {
@@ -204,12 +215,12 @@ const Backward& backward_of(const RankPass& pass, std::uint32_t call) {
   return pass.backwards.empty() ? kUsual : pass.backwards[call];
 }
 
-std::vector<std::uint32_t> roots_of(const RankPass& pass, std::uint32_t call) {
-  std::vector<std::uint32_t> roots;
-  const std::uint32_t outputs = kept_outputs(pass);
-  for (std::uint32_t output = 0; output < outputs; ++output)
-    if (is_root(pass, call, output)) roots.push_back(output);
-  return roots;
+Outputs roots_of(const RankPass& pass, std::uint32_t call) {
+  const Backward& backward = backward_of(pass, call);
+  if (backward.held) return {};
+  Outputs outputs(kept_outputs(pass));
+  std::iota(outputs.begin(), outputs.end(), 0U);
+  return chosen_roots(backward, outputs);
 }
 
 std::uint32_t kept_outputs(const RankPass& pass) {
@@ -226,57 +237,43 @@ std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call) {
   for (std::uint32_t c = 0; c < calls && c <= call; ++c) {
     const Backward& backward = pass.backwards[c];
     if (!backward.drops) continue;
-    for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
-      bool is_needed = backward.forwards != 0 && outputs.forward >= backward.forwards;
+    for (const KeptForward& kept : kept_forwards(pass)) {
+      bool is_needed = backward.forwards != 0 && kept.number >= backward.forwards;
       for (std::uint32_t later = c; later < calls; ++later)
-        is_needed = is_needed || starts_at(pass, later, outputs);
-      if (!is_needed)
-        std::fill(is_gone.begin() + outputs.first, is_gone.begin() + outputs.end, true);
+        is_needed = is_needed || starts_at(pass, later, kept);
+      if (is_needed) continue;
+      for (const std::uint32_t output : kept.outputs) is_gone[output] = true;
     }
   }
   return is_gone;
 }
 
-std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass, bool is_synced) {
-  std::vector<std::uint32_t> held;
+Outputs held_outputs(PassKind kind, const RankPass& pass, bool is_synced) {
+  Outputs held;
   if (!pass.hold_outputs || kind == PassKind::kNoGrad) return held;
   assert(pass.keep_outputs);
   const std::uint32_t last = call_count(pass) - 1;
   const std::vector<bool> is_gone = dropped_outputs(pass, last);
-  for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
-    const bool is_local = kind == PassKind::kNoSync || pass.forwards[outputs.forward].local;
-    if (is_local == is_synced) continue;
-    if (starts_at(pass, last, outputs) || is_gone[outputs.first]) continue;
-    for (std::uint32_t output = outputs.first; output < outputs.end; ++output)
-      held.push_back(output);
+  for (const KeptForward& kept : kept_forwards(pass)) {
+    const bool is_local = kind == PassKind::kNoSync || pass.forwards[kept.number].local;
+    if (is_local == is_synced || starts_at(pass, last, kept)) continue;
+    for (const std::uint32_t output : kept.outputs)
+      if (!is_gone[output]) held.push_back(output);
   }
   return held;
 }
 
-std::vector<std::uint32_t> held_roots(PassKind kind, const RankPass& before, const Backward& call) {
-  const std::vector<std::uint32_t> held = held_outputs(kind, before, call.held_synced);
-  if (call.roots.empty() || held.empty()) return held;
-  std::vector<std::uint32_t> roots;
-  for (const std::uint32_t root : call.roots) roots.push_back(held[root % held.size()]);
-  std::sort(roots.begin(), roots.end());
-  roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
-  return roots;
-}
-
-std::vector<std::uint32_t> held_roots(const Program& program, std::size_t step, std::uint32_t rank,
-                                      const Backward& call) {
-  while (step > 0 && pass_of(program.steps[step - 1], rank).skip) --step;
-  if (step == 0) return {};
-  const Step& before = program.steps[step - 1];
-  return held_roots(before.kind, pass_of(before, rank), call);
+Outputs held_roots(PassKind kind, const RankPass& before, const Backward& call) {
+  return chosen_roots(call, held_outputs(kind, before, call.held_synced));
 }
 
 bool zeroes_late(const RankPass& pass) {
-  return std::any_of(pass.backwards.begin(), pass.backwards.end(),
-                     [](const Backward& call) { return call.zeroes; });
+  return std::ranges::any_of(pass.backwards, [](const Backward& call) { return call.zeroes; });
 }
 
-bool is_synced_call(const RankPass& pass, std::uint32_t call) { return has_root(pass, call, true); }
+bool is_synced_call(const RankPass& pass, std::uint32_t call) {
+  return starts_synced(pass, backward_of(pass, call), pass.forwards.size());
+}
 
 std::uint32_t first_synced_call(const RankPass& pass) {
   std::uint32_t call = 0;
@@ -284,84 +281,57 @@ std::uint32_t first_synced_call(const RankPass& pass) {
   return call;
 }
 
-bool starts_local(const RankPass& pass, std::uint32_t call) { return has_root(pass, call, false); }
-
 std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pass,
                                        std::uint32_t call) {
-  return hooks_from(owners, pass,
-                    [&](std::uint32_t output) { return is_root(pass, call, output); });
+  return hooks_from(owners, pass, roots_of(pass, call));
 }
 
 std::vector<AutogradHook> run_held_backward(const Owners& owners, PassKind kind,
                                             const RankPass& before, const Backward& call) {
-  const std::vector<std::uint32_t> roots = held_roots(kind, before, call);
-  return hooks_from(owners, before, [&](std::uint32_t output) {
-    return std::binary_search(roots.begin(), roots.end(), output);
-  });
+  return hooks_from(owners, before, held_roots(kind, before, call));
 }
 
-std::vector<bool> reached_beside_pass(const Owners& owners, const RankPass& pass,
-                                      std::uint32_t call) {
+UnusedSearch search_unused(const Owners& owners, const RankPass& pass, std::uint32_t call) {
   assert(call < call_count(pass));
-  std::vector<bool> beside(owners.size());
-  if (!starts_local(pass, call)) return beside;
-  for (const AutogradHook& hook : run_backward(owners, pass, call))
-    if (!hook.is_nested) beside[hook.parameter] = true;
-  // The search goes through all outputs of a forward that the call reaches.
-  std::vector<bool> searched(kept_outputs(pass));
-  for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
-    if (pass.forwards[outputs.forward].local || !starts_at(pass, call, outputs)) continue;
-    std::fill(searched.begin() + outputs.first, searched.begin() + outputs.end, true);
+  const std::vector<bool> none(owners.size());
+  std::vector<bool> is_found = none;  // through all outputs of the forwards that the call starts at
+  UnusedSearch search{none, none};
+  const std::vector<bool> is_gone = gone_outputs(pass, call);
+  for (const KeptForward& kept : kept_forwards(pass)) {
+    // The outputs of a local forward are not those of the pass.
+    if (pass.forwards[kept.number].local) continue;
+    const bool is_started = starts_at(pass, call, kept);
+    if (!is_started && is_gone[kept.outputs.front()]) continue;
+    mark_parameters(owners, reached_nodes(pass, kept.outputs),
+                    is_started ? is_found : search.seen_elsewhere);
   }
-  const auto is_searched = [&](std::uint32_t output) { return searched[output]; };
-  for (const AutogradHook& hook : hooks_from(owners, pass, is_searched))
-    if (!hook.is_nested) beside[hook.parameter] = false;
-  return beside;
-}
-
-std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass,
-                                            std::uint32_t call) {
-  assert(call < call_count(pass));
-  std::vector<bool> by_call(owners.size());
-  std::vector<bool> by_others(owners.size());
-  const bool is_last = call + 1 == call_count(pass);
-  if (is_last && !pass.keep_outputs) return by_others;  // the rank let go of them
-  const std::vector<bool> is_gone = dropped_outputs(pass, call);
-  for (const ForwardOutputs& outputs : outputs_by_forward(pass)) {
-    // A local forward's outputs are not those of the pass.
-    if (pass.forwards[outputs.forward].local || is_gone[outputs.first]) continue;
-    std::vector<bool>& reached = starts_at(pass, call, outputs) ? by_call : by_others;
-    const auto is_its_own = [&](std::uint32_t output) {
-      return outputs.first <= output && output < outputs.end;
-    };
-    for (const AutogradHook& hook : hooks_from(owners, pass, is_its_own))
-      if (!hook.is_nested) reached[hook.parameter] = true;
+  mark_parameters(owners, reached_nodes(pass, roots_of(pass, call)), search.reached_beside);
+  for (std::size_t p = 0; p < owners.size(); ++p) {
+    if (!is_found[p]) continue;
+    search.seen_elsewhere[p] = search.reached_beside[p] = false;
   }
-  for (std::size_t p = 0; p < owners.size(); ++p) by_others[p] = by_others[p] && !by_call[p];
-  return by_others;
+  return search;
 }
 
 bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call,
                   const std::vector<std::uint32_t>& parameters) {
   assert(call < call_count(pass));
   const bool is_last = call + 1 == call_count(pass);
-  if (is_last && !pass.keep_outputs) return false;  // the rank let go of all but the roots
-  const std::vector<bool> synced = synced_outputs(pass, pass.forwards.size());
-  const std::vector<bool> is_gone = dropped_outputs(pass, call);
-  assert(is_gone.size() == synced.size());
-  const auto is_left = [&](std::uint32_t output) {
-    // All calls but the last retain the graph.
-    return synced[output] && !is_gone[output] && (!is_last || !is_root(pass, call, output));
-  };
-  for (const Graph& graph : started_graphs(pass, is_left))
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      const std::uint32_t owner = owner_of_use(owners, graph.nodes[i]);
-      const bool is_missing =
-          std::find(parameters.begin(), parameters.end(), owner) != parameters.end();
-      if (!graph.gradients[i].is_reached) continue;
-      if (is_missing || graph.nodes[i].kind == Node::Kind::kCheckpoint) return true;
+  const Outputs roots = roots_of(pass, call);
+  const std::vector<bool> is_gone = gone_outputs(pass, call);
+  Outputs left;
+  for (const KeptForward& kept : kept_forwards(pass))
+    for (const std::uint32_t output : kept.outputs) {
+      // All calls but the last retain the graph.
+      const bool is_used_up = is_last && contains(roots, output);
+      const bool is_local = pass.forwards[kept.number].local;
+      if (!is_local && !is_gone[output] && !is_used_up) left.push_back(output);
     }
-  return false;
+  const std::vector<const Node*> reached = reached_nodes(pass, left);
+  return std::ranges::any_of(reached, [&](const Node* node) {
+    return node->kind == Node::Kind::kCheckpoint ||
+           contains(parameters, owner_of_use(owners, *node));
+  });
 }
 
 }  // namespace lockstep::reference

@@ -3,6 +3,7 @@
 // scalar times a constant. Pure functions; any thread; nothing fails.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,36 +28,33 @@ struct AutogradHook {
 };
 using Calls = std::vector<std::vector<AutogradHook>>;  // by backward call of a rank
 constexpr std::uint32_t kNotTrained = ~std::uint32_t{0};
-using Owners = std::vector<std::uint32_t>;  // the first owner of each parameter, or kNotTrained
+using Owners = std::vector<std::uint32_t>;   // the first owner of each parameter, or kNotTrained
+using Outputs = std::vector<std::uint32_t>;  // numbers among the kept ones of a pass, ascending
+
+inline bool contains(const std::vector<std::uint32_t>& numbers, std::uint32_t number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
 
 const RankPass& pass_of(const Step& step, std::uint32_t rank);
 std::uint32_t call_count(const RankPass& pass);  // of backward
 // What the pass says of this backward call; a pass without a list has one usual call.
 const Backward& backward_of(const RankPass& pass, std::uint32_t call);
-// The outputs that the call starts from, as numbers among the kept ones, ascending; none of them if
-// it starts from outputs of the step before.
-std::vector<std::uint32_t> roots_of(const RankPass& pass, std::uint32_t call);
+// The outputs that the call starts from; none if it starts from those of the step before.
+Outputs roots_of(const RankPass& pass, std::uint32_t call);
 std::uint32_t kept_outputs(const RankPass& pass);  // 0: no backward is called at all
 
 // By kept output: whether the rank has let go of it before it makes backward call `call` (or, with
 // the number of all calls, by the end), as Backward::drops says.
 std::vector<bool> dropped_outputs(const RankPass& pass, std::uint32_t call);
 
-// Which outputs a rank's next step may start a backward from (Backward::held), as numbers among the
-// kept ones: those that the rank holds, and whose graphs no backward has used up, either of the
-// forwards under no_sync or of the synced ones (Backward::held_synced).
-std::vector<std::uint32_t> held_outputs(PassKind kind, const RankPass& pass,
-                                        bool is_synced = false);
+// Which outputs a rank's next step may start a backward from (Backward::held): those that the rank
+// holds, and whose graphs no backward has used up, either of the forwards under no_sync or of the
+// synced ones (Backward::held_synced).
+Outputs held_outputs(PassKind kind, const RankPass& pass, bool is_synced = false);
 
-// The held outputs that the call starts from, as numbers among the kept ones of `before`,
-// ascending: what the rank has trained in the step before, of this kind. If it holds none, the call
-// is left out.
-std::vector<std::uint32_t> held_roots(PassKind kind, const RankPass& before, const Backward& call);
-
-// The same for a call of a rank in a step of a program, in which no rank has recovered since the
-// step before.
-std::vector<std::uint32_t> held_roots(const Program& program, std::size_t step, std::uint32_t rank,
-                                      const Backward& call);
+// The held outputs of `before` that the call starts from: what the rank has trained in the step
+// before, of this kind. If it holds none, the call is left out.
+Outputs held_roots(PassKind kind, const RankPass& before, const Backward& call);
 
 // Whether a call of the pass zeroes the gradients. The step does not zero them at its beginning
 // then.
@@ -66,8 +64,6 @@ bool zeroes_late(const RankPass& pass);
 bool is_synced_call(const RankPass& pass, std::uint32_t call);
 // The first such call of a pass that keeps an output (normalize() sees to it that there is one).
 std::uint32_t first_synced_call(const RankPass& pass);
-// Whether it starts from an output of a local forward.
-bool starts_local(const RankPass& pass, std::uint32_t call);
 
 // The hooks of backward call `call`, those of nested calls included, in the order in which they
 // run. The uses are those of `pass`, which has to outlive the result. A call with Backward::held
@@ -77,16 +73,18 @@ std::vector<AutogradHook> run_backward(const Owners& owners, const RankPass& pas
 std::vector<AutogradHook> run_held_backward(const Owners& owners, PassKind kind,
                                             const RankPass& before, const Backward& call);
 
-// By parameter: whether the call reaches it outside of checkpoints, but only from outputs of local
-// forwards. The unused search of dynamic mode does not see such a parameter (P6).
-std::vector<bool> reached_beside_pass(const Owners& owners, const RankPass& pass,
-                                      std::uint32_t call);
-
-// By parameter: whether this call, the first one of the pass, leaves it to another forward of the
-// pass, whose outputs are still alive. The unused search of dynamic mode has seen such a parameter
-// (P6).
-std::vector<bool> reached_by_other_forwards(const Owners& owners, const RankPass& pass,
-                                            std::uint32_t call);
+// What the unused search of dynamic mode sees in call `call`, the first one of the pass (P6). It
+// goes through all outputs of the synced forwards that the call starts at, but not into
+// checkpoints.
+struct UnusedSearch {
+  // By parameter: whether the search does not reach it, but the call does, through outputs of local
+  // forwards.
+  std::vector<bool> reached_beside;
+  // By parameter: whether the search leaves it to another forward of the pass, whose outputs are
+  // still alive.
+  std::vector<bool> seen_elsewhere;
+};
+UnusedSearch search_unused(const Owners& owners, const RankPass& pass, std::uint32_t call);
 
 // Whether an output of the pass that lives after backward call `call`, and that no call has used
 // up, leads to one of `parameters`, or to a checkpoint, as nobody sees what its body uses (P5).

@@ -134,11 +134,12 @@ TEST(Engine, AnotherForwardReachesWhatTheFirstCallLeavesToIt) {
   RankPass pass = graph({use(0, 1), use(1, 2, {{0, 0}})});
   pass.forwards.push_back(graph({use(1, 3), use(2, 4, {{0, 0}})}).forwards[0]);
   pass.backwards = {{{0}}, {{1}}};
-  EXPECT_EQ(reached_by_other_forwards(owners, pass, 0), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(search_unused(owners, pass, 0).seen_elsewhere, (std::vector<bool>{false, false, true}));
   pass.backwards = {{{0}}};  // the rank lets go of the other output before the call
-  EXPECT_EQ(reached_by_other_forwards(owners, pass, 0), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(search_unused(owners, pass, 0).seen_elsewhere,
+            (std::vector<bool>{false, false, false}));
   pass.keep_outputs = true;
-  EXPECT_EQ(reached_by_other_forwards(owners, pass, 0), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(search_unused(owners, pass, 0).seen_elsewhere, (std::vector<bool>{false, false, true}));
 }
 
 TEST(Engine, ACallIsOfThePassIfARootIsAnOutputOfASyncedForward) {
@@ -152,14 +153,15 @@ TEST(Engine, ACallIsOfThePassIfARootIsAnOutputOfASyncedForward) {
   EXPECT_TRUE(is_synced_call(pass, 1));
   EXPECT_FALSE(is_synced_call(pass, 2));
   EXPECT_EQ(first_synced_call(pass), 1U);
-  EXPECT_TRUE(starts_local(pass, 1));
   // Root 1 leads to parameter 1; root 3, which is local, to parameters 1 and 2. The unused search
   // goes through the other output of the synced forward, too, and so sees parameter 0.
-  EXPECT_EQ(reached_beside_pass(owners, pass, 1), (std::vector<bool>{false, false, true}));
+  EXPECT_EQ(search_unused(owners, pass, 1).reached_beside, (std::vector<bool>{false, false, true}));
   pass.backwards = {{{1}}, {{3}}};
-  EXPECT_EQ(reached_beside_pass(owners, pass, 0), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(search_unused(owners, pass, 0).reached_beside,
+            (std::vector<bool>{false, false, false}));
   // An output of a local forward keeps no pass open, and is no other forward of it.
-  EXPECT_EQ(reached_by_other_forwards(owners, pass, 0), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(search_unused(owners, pass, 0).seen_elsewhere,
+            (std::vector<bool>{false, false, false}));
   EXPECT_TRUE(leaves_a_way(owners, pass, 0, {0}));
   EXPECT_FALSE(leaves_a_way(owners, pass, 0, {2}));
 }

@@ -46,7 +46,7 @@ void add_to(Tensor& sum, const Parameter& parameter, const Tensor& term) {
 // 16-bit types run out of bits after a few additions.
 bool adds_exactly(DType dtype, const Tensor& tensor) {
   if (size_of(dtype) < 4) return false;
-  return std::all_of(tensor.values.begin(), tensor.values.end(), [](double value) {
+  return std::ranges::all_of(tensor.values, [](double value) {
     return std::abs(value) < 1 << 20 && value == std::trunc(value);
   });
 }
@@ -55,11 +55,12 @@ bool adds_exactly(DType dtype, const Tensor& tensor) {
 // what was there before, does not; nor do two lists of entries (E).
 bool depends_on_order(const Parameter& parameter, const Gradient& before,
                       const std::vector<Tensor>& sums) {
-  assert(sums.size() >= 2);
+  assert(!before.tensor || parameter.sparse || before.tensor->rows.empty());
+  if (sums.size() < 2) return false;
   if (!parameter.sparse && !before.tensor && sums.size() == 2) return false;
   const auto is_exact = [&](const Tensor& each) { return adds_exactly(parameter.dtype, each); };
   if (before.tensor && !is_exact(*before.tensor)) return true;
-  return !std::all_of(sums.begin(), sums.end(), is_exact);
+  return !std::ranges::all_of(sums, is_exact);
 }
 
 Tensor sum_of(const Setting& setting, std::uint32_t rank, std::uint32_t step_key,
@@ -121,27 +122,20 @@ Gradients accumulate(const Setting& setting, std::uint32_t rank, std::uint32_t s
                      const std::vector<AutogradHook>& hooks,
                      const std::vector<std::uint32_t>& ready_twice, Gradients gradients) {
   assert(gradients.size() == setting.roles.owners.size());
-  for (std::size_t h = 0; h < hooks.size(); ++h) {
-    const std::uint32_t p = hooks[h].parameter;
-    if (!hooks[h].is_defined() || contains(ready_twice, p)) continue;
+  for (const std::uint32_t p : setting.roles.trained) {
+    if (contains(ready_twice, p)) continue;
     Gradient& gradient = gradients[p];
-    if (hooks[h].requires_grad()) gradient.requires_grad = true;
     // A hook runs once in each backward call that reaches the parameter: the outermost, and nested
     // ones.
-    const auto is_same = [&](const AutogradHook& other) {
-      return other.parameter == p && other.is_defined();
-    };
-    const auto first = std::find_if(hooks.begin(), hooks.end(), is_same);
-    const auto second = std::find_if(first + 1, hooks.end(), is_same);
-    if (&*first == &hooks[h] && second != hooks.end()) {
-      std::vector<Tensor> sums;
-      for (const AutogradHook& each : hooks)
-        if (is_same(each)) sums.push_back(sum_of(setting, rank, step_key, each));
-      if (depends_on_order(setting.parameter(p), gradient, sums))
-        gradient.is_order_dependent = true;
+    std::vector<Tensor> sums;
+    for (const AutogradHook& hook : hooks) {
+      if (hook.parameter != p || !hook.is_defined()) continue;
+      sums.push_back(sum_of(setting, rank, step_key, hook));
+      if (hook.requires_grad()) gradient.requires_grad = true;
     }
-    gradient = with_sum(setting.parameter(p), std::move(gradient),
-                        sum_of(setting, rank, step_key, hooks[h]));
+    if (depends_on_order(setting.parameter(p), gradient, sums)) gradient.is_order_dependent = true;
+    for (Tensor& sum : sums)
+      gradient = with_sum(setting.parameter(p), std::move(gradient), std::move(sum));
   }
   return gradients;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <map>
 #include <utility>
 
 #include "reference/arithmetic.h"
@@ -23,7 +22,12 @@ struct Events {
   bool pass = false;
 };
 
-using RankSteps = std::vector<RankReadiness>;  // by original rank
+// What a rank trains in one step.
+struct RankStep {
+  Calls calls;
+  RankReadiness readiness;
+};
+using RankSteps = std::vector<RankStep>;  // by original rank
 
 GroupState broadcast_state(const Setting& setting, GroupState group, std::uint32_t root) {
   const ModuleState state = group.ranks[root].module;
@@ -72,9 +76,9 @@ Events events_of(const Setting& setting, const GroupState& group, const Step& st
   events.rebuild = is_synced && may_rebuild && group.has_recorded_pass && group.layout == 0;
   // In a synced step either every variant keeps outputs or none does (normalize()).
   events.pass = is_synced && kept_outputs(step.variants.front()) > 0;
-  assert(!is_synced ||
-         std::all_of(step.variants.begin(), step.variants.end(),
-                     [&](const auto& each) { return events.pass == (kept_outputs(each) > 0); }));
+  assert(!is_synced || std::ranges::all_of(step.variants, [&](const auto& each) {
+    return events.pass == (kept_outputs(each) > 0);
+  }));
   return events;
 }
 
@@ -123,13 +127,12 @@ std::vector<std::uint32_t> ready_order_of(const Setting& setting, std::uint32_t 
   const auto is_reported = [&](const ReadyOrder& each) {
     return each.step == step && group_of(setting.program, each.rank) == setting.group;
   };
-  const auto found = std::find_if(ready_orders.begin(), ready_orders.end(), is_reported);
+  const auto found = std::ranges::find_if(ready_orders, is_reported);
   if (found == ready_orders.end()) return reduced;
   std::vector<std::uint32_t> order = found->parameters;
   std::erase_if(order,
                 [&](std::uint32_t p) { return !contains(reduced, p); });  // another reducer's
-  const bool is_whole =
-      std::is_permutation(order.begin(), order.end(), reduced.begin(), reduced.end());
+  const bool is_whole = std::ranges::is_permutation(order, reduced);
   return is_whole ? order : reduced;
 }
 
@@ -141,11 +144,22 @@ PassRules rules_of(const Setting& setting, const GroupState& group, std::uint32_
   return {setting.roles, setting.options(), state.hooks_expected, group.used_set, held};
 }
 
-Calls calls_of(const Setting& setting, const Step& step, const RankPass& pass) {
+Calls calls_of(const Setting& setting, const Step& step, std::uint32_t rank,
+               const RankState& state) {
+  const RankPass& pass = pass_of(step, rank);
   Calls calls;
   if (step.kind == PassKind::kNoGrad || kept_outputs(pass) == 0) return calls;
-  for (std::uint32_t call = 0; call < call_count(pass); ++call)
-    calls.push_back(run_backward(setting.roles.owners, pass, call));
+  for (std::uint32_t c = 0; c < call_count(pass); ++c) {
+    const Backward& call = backward_of(pass, c);
+    if (call.held && !call.held_synced && state.held_from) {
+      const Step& before = setting.program.steps[*state.held_from];
+      assert(pass_of(before, rank).hold_outputs);
+      calls.push_back(
+          run_held_backward(setting.roles.owners, before.kind, pass_of(before, rank), call));
+    } else {
+      calls.push_back(run_backward(setting.roles.owners, pass, c));
+    }
+  }
   return calls;
 }
 
@@ -164,73 +178,45 @@ void make_call(const Setting& setting, const Step& step, std::uint32_t rank, con
 
 // One rank's backward calls, up to those that the pass takes; what local calls add after it comes
 // later (train_on).
-RankReadiness train_rank(const Setting& setting, const PassRules& rules, const Step& step,
-                         std::uint32_t rank, const Calls& calls, RankState& state) {
+RankStep train_rank(const Setting& setting, const PassRules& rules, const Step& step,
+                    std::uint32_t rank, RankState& state) {
   const RankPass& pass = pass_of(step, rank);
   if (!pass.skip && !zeroes_late(pass))
     state.gradients = zero_grad(setting, step.zero_grad, std::move(state.gradients));
-  const bool is_checked = step.kind == PassKind::kSynced && !calls.empty();
-  RankReadiness trained = is_checked ? readiness(rules, pass, calls, state.gradients)
-                                     : local_readiness(state.gradients.size(), calls);
-  assert(trained.calls_reduced <= trained.calls_run);
-  assert(trained.calls_run <= calls.size());
-  for (std::uint32_t c = 0; c < trained.calls_reduced; ++c) {
-    const bool is_last = c + 1 == trained.calls_reduced;
-    make_call(setting, step, rank, calls, c,
-              is_last ? trained.ready_twice : std::vector<std::uint32_t>{}, state);
-  }
+  RankStep trained;
+  trained.calls = calls_of(setting, step, rank, state);
+  const bool is_checked = step.kind == PassKind::kSynced && !trained.calls.empty();
+  trained.readiness = is_checked ? readiness(rules, pass, trained.calls, state.gradients)
+                                 : local_readiness(state.gradients.size(), trained.calls);
+  const std::uint32_t reduced = trained.readiness.calls_reduced;
+  assert(reduced <= trained.readiness.calls_run);
+  assert(trained.readiness.calls_run <= trained.calls.size());
+  const std::vector<std::uint32_t> ready_twice = trained.readiness.ready_twice();
+  for (std::uint32_t c = 0; c < reduced; ++c)
+    make_call(setting, step, rank, trained.calls, c,
+              c + 1 == reduced ? ready_twice : std::vector<std::uint32_t>{}, state);
   return trained;
 }
 
-// The hooks of all calls of a step.
-struct StepCalls {
-  std::vector<Calls> variants;
-  std::map<std::uint32_t, Calls> holders;  // ranks with calls from outputs of the step before
-
-  const Calls& of(std::uint32_t rank) const {
-    const auto found = holders.find(rank);
-    return found == holders.end() ? variants[rank % variants.size()] : found->second;
-  }
-};
-
-StepCalls calls_of(const Setting& setting, const GroupState& group, const Ranks& active,
-                   const Step& step) {
-  StepCalls calls;
-  for (const RankPass& pass : step.variants)
-    calls.variants.push_back(calls_of(setting, step, pass));
-  for (const std::uint32_t rank : active) {
-    const std::optional<std::uint32_t> from = group.ranks[rank].held_from;
-    const RankPass& pass = pass_of(step, rank);
-    for (std::uint32_t c = 0; c < pass.backwards.size() && from; ++c) {
-      if (!pass.backwards[c].held || pass.backwards[c].held_synced) continue;
-      const Step& before = setting.program.steps[*from];
-      assert(pass_of(before, rank).hold_outputs);
-      assert(c < calls.of(rank).size());
-      Calls& own = calls.holders.try_emplace(rank, calls.of(rank)).first->second;
-      own[c] = run_held_backward(setting.roles.owners, before.kind, pass_of(before, rank),
-                                 pass.backwards[c]);
-    }
-  }
-  return calls;
-}
-
 RankSteps train_ranks(const Setting& setting, GroupState& group, const Ranks& active,
-                      const Step& step, const StepCalls& calls) {
+                      const Step& step) {
   for (RankState& state : group.ranks)
     for (Gradient& gradient : state.gradients) gradient.is_touched = gradient.is_reduced = false;
   RankSteps ranks(setting.program.world);
   for (const std::uint32_t rank : active)
-    ranks[rank] = train_rank(setting, rules_of(setting, group, rank), step, rank, calls.of(rank),
-                             group.ranks[rank]);
+    ranks[rank] =
+        train_rank(setting, rules_of(setting, group, rank), step, rank, group.ranks[rank]);
   return ranks;
 }
 
 // The local calls that come when the pass is complete add to the results.
 void train_on(const Setting& setting, GroupState& group, const Ranks& active, const Step& step,
-              const StepCalls& calls, const RankSteps& ranks) {
-  for (const std::uint32_t rank : active)
-    for (std::uint32_t c = ranks[rank].calls_reduced; c < ranks[rank].calls_run; ++c)
-      make_call(setting, step, rank, calls.of(rank), c, {}, group.ranks[rank]);
+              const RankSteps& ranks) {
+  for (const std::uint32_t rank : active) {
+    const auto& [calls, readiness] = ranks[rank];
+    for (std::uint32_t c = readiness.calls_reduced; c < readiness.calls_run; ++c)
+      make_call(setting, step, rank, calls, c, {}, group.ranks[rank]);
+  }
 }
 
 // An error after the end of the pass (P7) is reached only if the pass ends, which needs the buckets
@@ -254,7 +240,7 @@ bool write_outcomes(const Setting& setting, const GroupState& group, const Ranks
   assert(ranks.size() == expected.ranks.size());
   bool is_blocked = false;
   for (const std::uint32_t rank : active) {
-    const RankReadiness& readiness = ranks[rank];
+    const RankReadiness& readiness = ranks[rank].readiness;
     if (readiness.error == Error::kNone) continue;
     expected.any_error = true;
     if (readiness.is_complete) continue;
@@ -262,16 +248,14 @@ bool write_outcomes(const Setting& setting, const GroupState& group, const Ranks
     is_blocked = withholds_buckets(rules, group.buckets, readiness) || is_blocked;
   }
   for (const std::uint32_t rank : active)
-    if (expected.any_error) write_outcome(ranks[rank], is_blocked, expected.ranks[rank]);
+    if (expected.any_error) write_outcome(ranks[rank].readiness, is_blocked, expected.ranks[rank]);
   return is_blocked;
 }
 
 Contributors contributors_of(const GroupState& group, const Ranks& active) {
   Contributors contributors;
   for (const std::uint32_t rank : group.survivors)
-    contributors.push_back(std::find(active.begin(), active.end(), rank) == active.end()
-                               ? nullptr
-                               : &group.ranks[rank].gradients);
+    contributors.push_back(contains(active, rank) ? &group.ranks[rank].gradients : nullptr);
   return contributors;
 }
 
@@ -377,7 +361,7 @@ GroupState close_pass(const Setting& setting, GroupState group, const Ranks& act
   for (const std::uint32_t rank : active) {
     RankState& state = group.ranks[rank];
     if (setting.options().mode == Mode::kStatic && !state.hooks_expected)
-      state.hooks_expected = ranks[rank].hooks_run;
+      state.hooks_expected = ranks[rank].readiness.hooks_run;
     state.module = train_values(setting, step.key, std::move(state.module));
   }
   group.has_recorded_pass = group.has_recorded_pass || active.size() == group.survivors.size();
@@ -385,9 +369,30 @@ GroupState close_pass(const Setting& setting, GroupState group, const Ranks& act
   return group;
 }
 
+// Where the bits of the parameter's tensor begin. The latest tensors are the likeliest to be asked
+// for.
+std::uint64_t offset_of(const Setting& setting, std::uint32_t p,
+                        const std::shared_ptr<const Tensor>& tensor, ExpectationRecord& record) {
+  assert(tensor != nullptr);
+  auto& written = record.written[p];
+  const auto found = std::find_if(written.rbegin(), written.rend(),
+                                  [&](const auto& each) { return each.first == tensor; });
+  if (found != written.rend()) return found->second;
+  std::vector<std::uint64_t>& bits = record.expectation.bits;
+  const std::uint64_t offset = bits.size();
+  written.emplace_back(tensor, offset);
+  if (setting.parameter(p).sparse) return append_bits(setting.parameter(p), *tensor, bits);
+  const std::vector<std::uint32_t>& positions = setting.roles.positions[p];
+  assert(tensor->values.size() == positions.size());
+  bits.resize(offset + positions.size());
+  round_values(setting.parameter(p).dtype, bits.data() + offset, tensor->values.data(),
+               positions.data(), positions.size());
+  return offset;
+}
+
 // What a rank has after a step. `is_moved`: the buckets were laid out anew.
 void record_rank(const Setting& setting, const RankState& state,
-                 const std::vector<bool>& is_ambiguous, bool is_moved, ExpectationWriter& writer,
+                 const std::vector<bool>& is_ambiguous, bool is_moved, ExpectationRecord& record,
                  ExpectedRankStep& expected) {
   assert(expected.present);
   assert(state.gradients.size() == expected.gradients.size());
@@ -405,32 +410,11 @@ void record_rank(const Setting& setting, const RankState& state,
     if (!written.defined) continue;
     written.untouched =
         !gradient.is_touched && !gradient.is_misplaced && !(is_moved && gradient.in_bucket);
-    written.offset = writer.offset_of(owner, gradient.tensor);
+    written.offset = offset_of(setting, owner, gradient.tensor, record);
   }
 }
 
 }  // namespace
-
-// The latest tensors are the likeliest to be asked for.
-std::uint64_t ExpectationWriter::offset_of(std::uint32_t parameter,
-                                           const std::shared_ptr<const Tensor>& tensor) {
-  assert(tensor != nullptr);
-  auto& written = written_[parameter];
-  const auto found = std::find_if(written.rbegin(), written.rend(),
-                                  [&](const auto& each) { return each.first == tensor; });
-  if (found != written.rend()) return found->second;
-  const std::uint64_t offset = out_.bits.size();
-  if (written.empty()) written.reserve(setting_.program.world + 1);
-  written.emplace_back(tensor, offset);
-  const Parameter& record = setting_.parameter(parameter);
-  if (record.sparse) return append_bits(record, *tensor, out_.bits);
-  const std::vector<std::uint32_t>& positions = setting_.roles.positions[parameter];
-  assert(tensor->values.size() == positions.size());
-  out_.bits.resize(offset + positions.size());
-  round_values(record.dtype, out_.bits.data() + offset, tensor->values.data(), positions.data(),
-               positions.size());
-  return offset;
-}
 
 GroupState make_group(const Setting& setting, const Ranks& survivors) {
   GroupState group;
@@ -461,13 +445,13 @@ GroupState end_join(const Setting& setting, GroupState group) {
 }
 
 GroupState run_step(const Setting& setting, GroupState group, std::uint32_t index,
-                    const std::vector<ReadyOrder>& ready_orders, ExpectationWriter& writer) {
+                    const std::vector<ReadyOrder>& ready_orders, ExpectationRecord& record) {
   assert(index < setting.program.steps.size());
-  assert(index == writer.out().steps.size());
+  assert(index == record.expectation.steps.size());
   const Step& step = setting.program.steps[index];
   const Ranks active = ranks_with_inputs(setting.program, group.survivors, index);
   const Events events = events_of(setting, group, step, active);
-  ExpectedStep& expected = writer.out().steps.emplace_back();
+  ExpectedStep& expected = record.expectation.steps.emplace_back();
   expected.layout = group.layout;
   expected.ranks = blank_ranks(setting, group);
   if (!announce(setting, group, active, step, events, expected)) return group;
@@ -475,18 +459,16 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
   if (events.rebuild) {
     const std::vector<std::uint32_t> order = ready_order_of(setting, index, ready_orders);
     group.buckets = assign_buckets(setting.program, setting.contract, &order);
-    writer.out().rebuilt.push_back(group.buckets);
-    expected.layout = group.layout = static_cast<std::uint32_t>(writer.out().rebuilt.size());
+    record.expectation.rebuilt.push_back(group.buckets);
+    expected.layout = group.layout = static_cast<std::uint32_t>(record.expectation.rebuilt.size());
   }
-  const StepCalls calls = calls_of(setting, group, active, step);
-  const RankSteps ranks = train_ranks(setting, group, active, step, calls);
+  const RankSteps ranks = train_ranks(setting, group, active, step);
   expected.collectives = collectives_of(setting, group, active, events);
-  std::vector<bool> is_ambiguous(setting.program.parameters.size());
   if (events.pass) {
     expected.is_reduced = true;
     if (!write_outcomes(setting, group, active, ranks, expected))
       reduce_pass(setting, group, active);
-    train_on(setting, group, active, step, calls, ranks);
+    train_on(setting, group, active, step, ranks);
     group = close_pass(setting, std::move(group), active, step, ranks);
   }
   for (const std::uint32_t rank : active) {
@@ -494,25 +476,26 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
     if (!pass.skip) group.ranks[rank].held_from.reset();
     if (pass.hold_outputs) group.ranks[rank].held_from = index;
   }
-  for (const RankReadiness& each : ranks)
-    for (const std::uint32_t p : each.ambiguous) is_ambiguous[p] = true;
+  std::vector<bool> is_ambiguous(setting.program.parameters.size());
+  for (const RankStep& each : ranks)
+    for (const std::uint32_t p : each.readiness.ambiguous) is_ambiguous[p] = true;
   for (const std::uint32_t rank : group.survivors)
-    record_rank(setting, group.ranks[rank], is_ambiguous, events.rebuild, writer,
+    record_rank(setting, group.ranks[rank], is_ambiguous, events.rebuild, record,
                 expected.ranks[rank]);
   return group;
 }
 
-void record_ending(const Setting& setting, GroupState group, ExpectationWriter& writer) {
-  assert(writer.out().ending.empty());
+void record_ending(const Setting& setting, GroupState group, ExpectationRecord& record) {
+  assert(record.expectation.ending.empty());
   const std::vector<bool> none(setting.program.parameters.size());
-  writer.out().ending = blank_ranks(setting, group);
+  record.expectation.ending = blank_ranks(setting, group);
   for (RankState& state : group.ranks)
     for (Gradient& gradient : state.gradients) {
       gradient.is_touched = true;
       gradient.is_reduced = false;
     }
   for (const std::uint32_t rank : group.survivors)
-    record_rank(setting, group.ranks[rank], none, false, writer, writer.out().ending[rank]);
+    record_rank(setting, group.ranks[rank], none, false, record, record.expectation.ending[rank]);
 }
 
 }  // namespace lockstep::reference

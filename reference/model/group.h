@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -38,21 +39,12 @@ struct GroupState {
   PowerState power;
 };
 
-// Writes an expectation; the bits of a tensor are written once.
-class ExpectationWriter {
- public:
-  ExpectationWriter(const Setting& setting, Expectation& out)
-      : setting_(setting), out_(out), written_(setting.program.parameters.size()) {}
-
-  Expectation& out() { return out_; }
-  // Where the bits of a tensor of this parameter begin.
-  std::uint64_t offset_of(std::uint32_t parameter, const std::shared_ptr<const Tensor>& tensor);
-
- private:
-  const Setting& setting_;
-  Expectation& out_;
-  // By parameter: what was written of it, and where.
-  std::vector<std::vector<std::pair<std::shared_ptr<const Tensor>, std::uint64_t>>> written_;
+// The expectation so far. It has the bits of a tensor once: `written` says by parameter of which
+// tensors it has them, and where they begin.
+struct ExpectationRecord {
+  using Place = std::pair<std::shared_ptr<const Tensor>, std::uint64_t>;
+  Expectation expectation;
+  std::map<std::uint32_t, std::vector<Place>> written;
 };
 
 // A group of these ranks with a new reducer, whose gradients are all undefined (F4).
@@ -66,9 +58,9 @@ GroupState end_join(const Setting& setting, GroupState group);
 
 // Appends the step to the expectation, and the buckets if they are laid out anew.
 GroupState run_step(const Setting& setting, GroupState group, std::uint32_t step,
-                    const std::vector<ReadyOrder>& ready_orders, ExpectationWriter& writer);
+                    const std::vector<ReadyOrder>& ready_orders, ExpectationRecord& record);
 
 // Appends what all ranks have after a join has ended.
-void record_ending(const Setting& setting, GroupState group, ExpectationWriter& writer);
+void record_ending(const Setting& setting, GroupState group, ExpectationRecord& record);
 
 }  // namespace lockstep::reference

@@ -21,7 +21,7 @@ struct Call {
 template <class Predicate>
 Parameters those_of(const Parameters& parameters, const Predicate& predicate) {
   Parameters found;
-  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(found), predicate);
+  std::ranges::copy_if(parameters, std::back_inserter(found), predicate);
   return found;
 }
 
@@ -39,35 +39,21 @@ bool is_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t par
 // A parameter is ready when its part in every replica is (P15).
 bool all_ready(const PassRules& rules, const HookCounts& hooks, std::uint32_t parameter) {
   const Parameters& parts = rules.roles.replicas[parameter];
-  return std::all_of(parts.begin(), parts.end(),
-                     [&](std::uint32_t part) { return is_ready(rules, hooks, part); });
-}
-
-// What the unused search of dynamic mode sees, by parameter; empty in other modes.
-struct UnusedSearch {
-  std::vector<bool> seen_elsewhere;  // through another forward of the pass
-  std::vector<bool> reached_beside;  // by the call, but not through the pass
-};
-
-UnusedSearch search_unused(const PassRules& rules, const RankPass& pass, std::uint32_t call) {
-  if (!rules.is_dynamic()) return {};
-  UnusedSearch search{std::vector<bool>(rules.roles.owners.size()),
-                      reached_beside_pass(rules.roles.owners, pass, call)};
-  // With manual sync all outputs count as those of one forward (P13).
-  if (!rules.options.manual_sync)
-    search.seen_elsewhere = reached_by_other_forwards(rules.roles.owners, pass, call);
-  return search;
+  return std::ranges::all_of(parts,
+                             [&](std::uint32_t part) { return is_ready(rules, hooks, part); });
 }
 
 // In dynamic mode the unused search does not see into checkpoints, nor what is reached beside the
 // pass: the first hook of the pass has marked what is there as unused, so that its own hook counts
-// as a second one (P6).
-HookCounts count_hooks(const PassRules& rules, const std::vector<AutogradHook>& hooks,
-                       const UnusedSearch& search, HookCounts counts) {
+// as a second one (P6). With manual sync all outputs count as those of one forward (P13).
+HookCounts count_hooks(const PassRules& rules, const RankPass& pass, std::uint32_t call,
+                       const std::vector<AutogradHook>& hooks, HookCounts counts) {
+  UnusedSearch search;
+  if (rules.is_dynamic()) search = search_unused(rules.roles.owners, pass, call);
   for (const AutogradHook& hook : hooks) {
     const std::uint32_t part = hook.parameter;
-    const bool is_marked = rules.is_dynamic() && !search.seen_elsewhere[part] &&
-                           (hook.is_nested || search.reached_beside[part]);
+    const bool is_marked = rules.is_dynamic() && (hook.is_nested || search.reached_beside[part]) &&
+                           (rules.options.manual_sync || !search.seen_elsewhere[part]);
     counts[part] += is_marked ? 2 : 1;
   }
   return counts;
@@ -103,8 +89,8 @@ Parameters find_usage_change(const PassRules& rules, const Call& call, const Hoo
   assert(rules.used_set->size() == call.is_used.size());
   return those_of(rules.roles.reduced, [&](std::uint32_t parameter) {
     const Parameters& parts = rules.roles.replicas[parameter];
-    const bool is_used = std::any_of(parts.begin(), parts.end(),
-                                     [&](std::uint32_t part) { return call.is_used[part]; });
+    const bool is_used =
+        std::ranges::any_of(parts, [&](std::uint32_t part) { return call.is_used[part]; });
     const bool is_due = rules.counts_hooks() || all_ready(rules, hooks, parameter);
     return is_used && is_due && !(*rules.used_set)[parameter];
   });
@@ -124,6 +110,13 @@ void note_use(const std::vector<AutogradHook>& hooks, const Parameters& but, Cal
   }
 }
 
+void fail(RankReadiness& rank, Error error, const Parameters& parameters) {
+  assert(rank.error == Error::kNone);
+  assert(!parameters.empty());
+  rank.error = error;
+  rank.parameters = parameters;
+}
+
 // The call, and the error that it ends in. The hook of a parameter that is ready twice raises
 // before its gradient is touched; that such a gradient requires grad may still be the first of the
 // two errors.
@@ -131,25 +124,22 @@ void run_call(const PassRules& rules, const std::vector<AutogradHook>& hooks, Ca
               RankReadiness& rank) {
   assert(rank.error == Error::kNone);
   assert(call.hooks_before.size() == rank.hooks_run.size());
-  rank.ready_twice = find_ready_twice(rules, call.hooks_before, rank.hooks_run);
-  for (const std::uint32_t part : rank.ready_twice)
+  rank.missing = find_missing(rules, rank.hooks_run);
+  const Parameters ready_twice = find_ready_twice(rules, call.hooks_before, rank.hooks_run);
+  for (const std::uint32_t part : ready_twice)
     if (!is_ready(rules, call.hooks_before, part))
       rank.ambiguous.insert(rank.ambiguous.end(), {part, rules.roles.originals[part]});
-  note_use(hooks, rank.ready_twice, call);
-  Parameters requiring = find_requiring(rules, call, rank.hooks_run);
-  if (!rank.ready_twice.empty()) {
-    rank.error = Error::kReadyTwice;
-    rank.parameters = rank.ready_twice;
-    rank.requiring = std::move(requiring);
+  note_use(hooks, ready_twice, call);
+  const Parameters requiring = find_requiring(rules, call, rank.hooks_run);
+  const Parameters changed = find_usage_change(rules, call, rank.hooks_run);
+  if (!ready_twice.empty()) {
+    fail(rank, Error::kReadyTwice, ready_twice);
+    rank.requiring = requiring;
   } else if (!requiring.empty()) {
-    rank.error = Error::kRequiresGrad;
-    rank.parameters = std::move(requiring);
-  } else {
-    rank.parameters = find_usage_change(rules, call, rank.hooks_run);
-    if (!rank.parameters.empty()) rank.error = Error::kUsageChanged;
+    fail(rank, Error::kRequiresGrad, requiring);
+  } else if (!changed.empty()) {
+    fail(rank, Error::kUsageChanged, changed);
   }
-  rank.missing = find_missing(rules, rank.hooks_run);
-  assert(rank.parameters.empty() == (rank.error == Error::kNone));
 }
 
 }  // namespace
@@ -167,8 +157,8 @@ namespace {
 Parameters find_taken(const PassRules& rules, const std::vector<AutogradHook>& hooks,
                       const HookCounts& counts) {
   return those_of(rules.roles.parts, [&](std::uint32_t part) {
-    const bool is_reached = std::any_of(
-        hooks.begin(), hooks.end(), [part](const auto& hook) { return hook.parameter == part; });
+    const bool is_reached =
+        std::ranges::any_of(hooks, [part](const auto& hook) { return hook.parameter == part; });
     return is_reached && all_ready(rules, counts, rules.roles.originals[part]);
   });
 }
@@ -193,7 +183,6 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     call.is_used[p] = gradients[p].is_used;
     call.requires_grad[p] = gradients[p].requires_grad;
   }
-  UnusedSearch search;
   for (std::uint32_t c = 0; c < calls.size(); ++c) {
     rank.error_call = rank.calls_run = c;
     if (backward_of(pass, c).zeroes) {  // P10
@@ -210,33 +199,29 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     if (rank.is_complete) continue;
     rank.calls_reduced = c + 1;
     if (!is_synced) {
-      if (!call.is_first) rank.ready_twice = find_taken(rules, calls[c], rank.hooks_run);
-      note_use(calls[c], rank.ready_twice, call);
-      if (rank.ready_twice.empty()) continue;
-      rank.error = Error::kReadyTwice;
-      rank.parameters = rank.ready_twice;
+      Parameters taken;
+      if (!call.is_first) taken = find_taken(rules, calls[c], rank.hooks_run);
+      note_use(calls[c], taken, call);
+      if (taken.empty()) continue;
+      fail(rank, Error::kReadyTwice, taken);
       return rank;
     }
     rank.has_begun = true;
-    if (call.is_first) search = search_unused(rules, pass, c);
     call.hooks_before = rank.hooks_run;
-    rank.hooks_run = count_hooks(rules, calls[c], search, std::move(rank.hooks_run));
+    rank.hooks_run = count_hooks(rules, pass, c, calls[c], call.hooks_before);
     run_call(rules, calls[c], call, rank);
     if (rank.error != Error::kNone) return rank;
     // While static mode counts, too, what has no hook in the first call counts as unused (P11).
     rank.is_complete = rules.counts_hooks() || rank.missing.empty();
     call.is_first = false;
     if (rank.is_complete || leaves_a_way(rules.roles.owners, pass, c, rank.missing)) continue;
-    rank.error = Error::kIncomplete;
-    rank.parameters = rank.missing;
+    fail(rank, Error::kIncomplete, rank.missing);
     return rank;
   }
   if (rank.is_complete) return rank;
-  assert(rank.has_begun);  // normalize() sees to it
-  assert(!rank.missing.empty());
-  rank.error = Error::kIncomplete;  // check_complete() raises it
+  assert(rank.has_begun);                        // normalize() sees to it
+  fail(rank, Error::kIncomplete, rank.missing);  // check_complete() raises it
   rank.error_call = rank.calls_run;
-  rank.parameters = rank.missing;
   return rank;
 }
 
@@ -244,9 +229,8 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
 // static mode counts hooks, gradients are copied to their buckets then; and so are those of unused
 // parameters, if no hook ran in the backward.
 bool is_found_at_end(const PassRules& rules, const RankReadiness& rank) {
-  const bool has_run_none =
-      std::all_of(rules.roles.parts.begin(), rules.roles.parts.end(),
-                  [&](std::uint32_t part) { return rank.hooks_run[part] == 0; });
+  const bool has_run_none = std::ranges::all_of(
+      rules.roles.parts, [&](std::uint32_t part) { return rank.hooks_run[part] == 0; });
   const bool fills_at_end = rules.counts_hooks() || has_run_none;
   return rank.error == Error::kNone || rank.error == Error::kIncomplete ||
          rank.error == Error::kUsageChanged || (rank.error == Error::kRequiresGrad && fills_at_end);
@@ -262,8 +246,8 @@ bool is_needed(const PassRules& rules, const ExpectedBucket& bucket) {
 bool has_collectives(const PassRules& rules, const std::vector<ExpectedBucket>& buckets) {
   const bool sends_usage = rules.is_dynamic() || (rules.counts_hooks() && !rules.used_set);
   return (sends_usage && !rules.roles.reduced.empty()) || rules.options.join != Join::kNone ||
-         std::any_of(buckets.begin(), buckets.end(),
-                     [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
+         std::ranges::any_of(
+             buckets, [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
 }
 
 }  // namespace
@@ -294,8 +278,9 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
   if (!rank.has_begun) return has_collectives(rules, buckets);
   const bool is_refused = rank.error == Error::kRequiresGrad;
   const bool counts = rules.counts_hooks();
+  const Parameters ready_twice = rank.ready_twice();
   Parameters lacking = is_refused ? rank.parameters : rank.requiring;
-  std::erase_if(lacking, [&](std::uint32_t part) { return contains(rank.ready_twice, part); });
+  std::erase_if(lacking, [&](std::uint32_t part) { return contains(ready_twice, part); });
   if (!(counts && is_refused)) {
     // The rank withholds the usage map, which comes before all buckets.
     if (counts && !rules.used_set && !rank.missing.empty()) return true;
@@ -312,9 +297,9 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
     const auto is_in_it = [&](std::uint32_t part) {
       return contains(bucket.parameters, rules.roles.originals[part]);
     };
-    return launches_none || std::any_of(lacking.begin(), lacking.end(), is_in_it);
+    return launches_none || std::ranges::any_of(lacking, is_in_it);
   };
-  const auto first = std::find_if(buckets.begin(), buckets.end(), is_withheld);
+  const auto first = std::ranges::find_if(buckets, is_withheld);
   return std::any_of(first, buckets.end(),
                      [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
 }

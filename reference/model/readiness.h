@@ -32,18 +32,22 @@ struct PassRules {
 
 struct RankReadiness {
   Error error = Error::kNone;
-  std::uint32_t error_call = 0;            // the meaning is that of ExpectedRankStep
-  std::vector<std::uint32_t> parameters;   // the same
-  std::vector<std::uint32_t> requiring;    // the same
-  std::uint32_t calls_run = 0;             // how many backward calls ran hooks
-  std::uint32_t calls_reduced = 0;         // how many of them ran before the pass was complete
-  bool has_begun = false;                  // a call of the pass has begun
-  bool is_complete = false;                // the rank's part of the pass ended without an error
-  HookCounts hooks_run;                    // in all of them
-  std::vector<std::uint32_t> missing;      // the parameters whose hooks did not all run
-  std::vector<std::uint32_t> ready_twice;  // in the last of them
+  std::uint32_t error_call = 0;           // the meaning is that of ExpectedRankStep
+  std::vector<std::uint32_t> parameters;  // the same
+  std::vector<std::uint32_t> requiring;   // the same
+  std::uint32_t calls_run = 0;            // how many backward calls ran hooks
+  std::uint32_t calls_reduced = 0;        // how many of them ran before the pass was complete
+  bool has_begun = false;                 // a call of the pass has begun
+  bool is_complete = false;               // the rank's part of the pass ended without an error
+  HookCounts hooks_run;                   // in all of them
+  std::vector<std::uint32_t> missing;     // the parameters whose hooks did not all run
   // Of these two gradients arrived, and time decides which one is reduced (P6).
   std::vector<std::uint32_t> ambiguous;
+
+  // The parameters whose hook raises before it touches their gradient (P6).
+  std::vector<std::uint32_t> ready_twice() const {
+    return error == Error::kReadyTwice ? parameters : std::vector<std::uint32_t>{};
+  }
 };
 
 // `gradients` are those before the calls. A local pass is not checked for anything.

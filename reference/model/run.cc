@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cassert>
-#include <memory>
 #include <utility>
 
 #include "reference/model.h"
@@ -14,45 +13,38 @@ namespace {
 struct Share {
   Setting setting;
   GroupState group;
-  Expectation expectation;
-  ExpectationWriter writer;
-
-  Share(const Program& program, const Contract& contract, std::uint32_t number)
-      : setting(make_setting(program, contract, number)), writer(setting, expectation) {}
+  ExpectationRecord record;
 };
-using Shares = std::vector<std::unique_ptr<Share>>;
+using Shares = std::vector<Share>;
 
-void make_groups(const Shares& shares, const Ranks& survivors) {
-  for (const auto& share : shares) share->group = make_group(share->setting, survivors);
+void make_groups(Shares& shares, const Ranks& survivors) {
+  for (Share& share : shares) share.group = make_group(share.setting, survivors);
 }
 
 // After an own error in one of the shares, all recover.
-void run_step(const Shares& shares, std::uint32_t step, const Ranks& survivors,
+void run_step(Shares& shares, std::uint32_t step, const Ranks& survivors,
               const std::vector<ReadyOrder>& ready_orders) {
   bool any_error = false;
-  for (const auto& share : shares) {
-    assert(share->expectation.steps.size() == step);
-    const Program& program = share->setting.program;
+  for (Share& share : shares) {
+    assert(share.record.expectation.steps.size() == step);
+    const Program& program = share.setting.program;
     if (step > 0 && step == program.rejoin_step)
-      share->group = end_join(share->setting, std::move(share->group));
+      share.group = end_join(share.setting, std::move(share.group));
     if (step > 0 && step == program.recreate_before_step)
-      share->group = renew_reducer(share->setting, std::move(share->group));
-    share->group =
-        run_step(share->setting, std::move(share->group), step, ready_orders, share->writer);
-    any_error = any_error || share->expectation.steps.back().any_error;
+      share.group = renew_reducer(share.setting, std::move(share.group));
+    share.group = run_step(share.setting, std::move(share.group), step, ready_orders, share.record);
+    any_error = any_error || share.record.expectation.steps.back().any_error;
   }
   if (any_error) make_groups(shares, survivors);
 }
 
-void run_all(const Program& program, const Shares& shares, const std::vector<Recovery>& recoveries,
+void run_all(const Program& program, Shares& shares, const std::vector<Recovery>& recoveries,
              const std::vector<ReadyOrder>& ready_orders) {
   Ranks survivors;
   for (std::uint32_t rank = 0; rank < program.world; ++rank) survivors.push_back(rank);
   make_groups(shares, survivors);
-  for (const auto& share : shares) share->expectation.buckets = share->group.buckets;
-  assert(std::is_sorted(recoveries.begin(), recoveries.end(), [](const auto& a, const auto& b) {
-    return a.before_step < b.before_step;
-  }));
+  for (Share& share : shares) share.record.expectation.buckets = share.group.buckets;
+  assert(std::ranges::is_sorted(recoveries, {}, &Recovery::before_step));
   auto recovery = recoveries.begin();
   const auto recover_before = [&](std::size_t step) {
     for (; recovery != recoveries.end() && recovery->before_step <= step; ++recovery) {
@@ -66,9 +58,9 @@ void run_all(const Program& program, const Shares& shares, const std::vector<Rec
   }
   recover_before(~std::size_t{0});
   if (program.options.join == Join::kNone) return;
-  for (const auto& share : shares) {
-    share->group = end_join(share->setting, std::move(share->group));
-    record_ending(share->setting, share->group, share->writer);
+  for (Share& share : shares) {
+    share.group = end_join(share.setting, std::move(share.group));
+    record_ending(share.setting, share.group, share.record);
   }
 }
 
@@ -81,18 +73,14 @@ Expectation run(const Program& program, const Contract& contract,
   assert(program.world <= kMaxWorld);
   const std::uint32_t reducers = reducer_count(program);
   const std::uint32_t groups = group_count(program);
-  std::vector<Program> programs;  // as each reducer sees it
-  for (std::uint32_t reducer = 0; reducers > 1 && reducer < reducers; ++reducer)
-    programs.push_back(share_of(program, reducer));
   Shares shares;
   for (std::uint32_t group = 0; group < groups; ++group)
     for (std::uint32_t reducer = 0; reducer < reducers; ++reducer)
-      shares.push_back(
-          std::make_unique<Share>(reducers > 1 ? programs[reducer] : program, contract, group));
+      shares.push_back({make_setting(share_of(program, reducer), contract, group), {}, {}});
   run_all(program, shares, recoveries, ready_orders);
-  if (shares.size() == 1) return std::move(shares.front()->expectation);
+  if (shares.size() == 1) return std::move(shares.front().record.expectation);
   Expectation expectation;
-  for (const auto& share : shares) expectation.shares.push_back(std::move(share->expectation));
+  for (Share& share : shares) expectation.shares.push_back(std::move(share.record.expectation));
   merge_expectations(program, expectation);
   return expectation;
 }

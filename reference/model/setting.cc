@@ -1,6 +1,7 @@
 #include "reference/model/setting.h"
 
 #include <cassert>
+#include <utility>
 
 namespace lockstep::reference {
 namespace {
@@ -33,8 +34,11 @@ ParameterRoles roles_of(const Program& program) {
 
 }  // namespace
 
-Setting make_setting(const Program& program, const Contract& contract, std::uint32_t group) {
-  return {program, contract, group, roles_of(program), state_tensors(program)};
+Setting make_setting(Program program, const Contract& contract, std::uint32_t group) {
+  Setting setting{std::move(program), contract, group, {}, {}};
+  setting.roles = roles_of(setting.program);
+  setting.tensors = state_tensors(setting.program);
+  return setting;
 }
 
 }  // namespace lockstep::reference

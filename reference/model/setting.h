@@ -1,8 +1,7 @@
-// Setting: what does not change in a run of the model: the program, and what the reducer does with
-// each of its parameters. Plain data; any thread; nothing fails.
+// Setting: what does not change in a run of the model: the program as one reducer sees it, and what
+// that does with each of the parameters. Plain data; any thread; nothing fails.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -28,8 +27,8 @@ struct ParameterRoles {
 };
 
 struct Setting {
-  const Program& program;
-  const Contract& contract;
+  Program program;
+  Contract contract;
   std::uint32_t group = 0;  // the number of the ranks' group among those of the program
   ParameterRoles roles;
   std::vector<StateTensor> tensors;  // S3
@@ -38,10 +37,6 @@ struct Setting {
   const Parameter& parameter(std::uint32_t p) const { return program.parameters[p]; }
 };
 
-inline bool contains(const std::vector<std::uint32_t>& parameters, std::uint32_t p) {
-  return std::find(parameters.begin(), parameters.end(), p) != parameters.end();
-}
-
-Setting make_setting(const Program& program, const Contract& contract, std::uint32_t group);
+Setting make_setting(Program program, const Contract& contract, std::uint32_t group);
 
 }  // namespace lockstep::reference
