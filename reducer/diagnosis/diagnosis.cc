@@ -309,7 +309,8 @@ void tell_side_by_side(const Diagnosis& diagnosis, std::string& out) {
 }
 
 Status check_group(const std::vector<FlightRecord>& records) {
-  if (records.empty()) return Status(Code::kInvalidArgument, "there is no flight record of any rank");
+  if (records.empty())
+    return Status(Code::kInvalidArgument, "there is no flight record of any rank");
   for (std::size_t i = 0; i < records.size(); ++i) {
     const FlightRecord& record = records[i];
     // Two records of one rank are neighbours.
@@ -321,7 +322,8 @@ Status check_group(const std::vector<FlightRecord>& records) {
                                                 std::to_string(record.rank) + " one of " +
                                                 std::to_string(record.size));
     if (record.reducer_id != records[0].reducer_id)
-      return Status(Code::kInvalidArgument, "the flight records are of different reducers on one group");
+      return Status(Code::kInvalidArgument,
+                    "the flight records are of different reducers on one group");
     if (i > 0 && record.rank == records[i - 1].rank)
       return Status(Code::kInvalidArgument,
                     "there are two flight records of rank " + std::to_string(record.rank));

@@ -315,7 +315,8 @@ TEST(FlightRecordText, SaysWhichLineIsWrong) {
   EXPECT_NE(why("lockstep-flight-record 2\n").find("version 2"), std::string::npos);
   EXPECT_NE(why("lockstep-flight-record 1\nrank 0 2\nwhat is this\n").find("line 3 is wrong"),
             std::string::npos);
-  EXPECT_NE(why("lockstep-flight-record 1\nrank 2 2\nend 0\n").find("do not fit"), std::string::npos);
+  EXPECT_NE(why("lockstep-flight-record 1\nrank 2 2\nend 0\n").find("do not fit"),
+            std::string::npos);
   EXPECT_NE(why("lockstep-account 1\nrank 0 999999999\nend 0\n").find("do not fit"),
             std::string::npos);
   std::string gap = to_text(full_flight_record());
