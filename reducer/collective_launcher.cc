@@ -14,10 +14,13 @@ CollectiveLauncher::CollectiveLauncher(Membership membership, const ReducerOptio
   move_to(std::move(membership));
 }
 
-void CollectiveLauncher::leave_for(const Membership& next, const Status& cause) {
-  LOCKSTEP_CHECK(!cause.ok());
+Status CollectiveLauncher::moved_on() {
+  return {Code::kAborted, "the reducer moved to a new process group"};
+}
+
+void CollectiveLauncher::leave_for(const Membership& next) {
   for (const auto& group : {membership_.group, membership_.backward_group})
-    if (group && group != next.group && group != next.backward_group) group->abort(cause);
+    if (group && group != next.group && group != next.backward_group) group->abort(moved_on());
 }
 
 void CollectiveLauncher::move_to(Membership membership) {

@@ -24,7 +24,7 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Whoever knows where this rank is in its training.
+// The launcher asks this where the rank is in its training, when a collective fails.
 class Positioned {
  public:
   virtual TrainingPosition position() const = 0;
@@ -39,8 +39,10 @@ class CollectiveLauncher {
   CollectiveLauncher(Membership membership, const ReducerOptions& options,
                      const Positioned& training);
 
-  // A reset: nothing is in flight. Ends the groups that `next` does not have, on this rank.
-  void leave_for(const Membership& next, const Status& cause);
+  // Called by a reset, when nothing is in flight. Ends the groups that `next` does not have, on
+  // this rank, with the cause moved_on().
+  void leave_for(const Membership& next);
+  static Status moved_on();
   // The new members have no trace yet.
   void move_to(Membership membership);
   void forget_passes();

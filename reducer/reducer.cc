@@ -383,11 +383,10 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
 Status Reducer::reset(Membership membership) try {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
-  const Status moved(Code::kAborted, "the reducer moved to a new process group");
   if (passes_.is_running() && collectives_.launched() > 0)
-    stop_group(moved);
+    stop_group(CollectiveLauncher::moved_on());
   else
-    collectives_.leave_for(membership, moved);
+    collectives_.leave_for(membership);
   collectives_.move_to(std::move(membership));
   Status own = guarded([this] { return start_over(); });
   Status status = meeting(collectives_.group(),

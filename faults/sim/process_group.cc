@@ -95,15 +95,7 @@ Status SimProcessGroup::check(const Collective& collective) const {
   if (collective.op == Op::kAllReduceSum && !can_sum(collective.dtype))
     return Status(Code::kInvalidArgument,
                   std::string("the group cannot sum ") + name_of(collective.dtype));
-  if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= size()))
-    return Status(Code::kInvalidArgument,
-                  "the root " + std::to_string(collective.root) + " is not a rank of the group");
-  const bool has_data = collective.data != nullptr || collective.count == 0;
-  const bool has_room =
-      collective.op != Op::kAllGather || collective.gathered != nullptr || collective.count == 0;
-  if (!has_data || !has_room)
-    return Status(Code::kInvalidArgument, "the collective has elements but no memory for them");
-  return Status();
+  return check_arguments(collective, size());
 }
 
 Status SimProcessGroup::start(const Collective& collective, Work& work) {

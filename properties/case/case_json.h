@@ -41,8 +41,8 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes);
 // Writes other small files (reports) in the same atomic way.
 Status write_file(const std::string& path, std::string_view text);
 
-// Whether write_file() can write there, as far as that can be said before there is a text. It makes
-// a file beside `path` and removes it.
+// Returns an error if write_file() could not write to `path` now: it makes a file beside it, and
+// removes that again. A disk that becomes full later is not foreseen.
 Status check_can_write(const std::string& path);
 
 }  // namespace lockstep::properties

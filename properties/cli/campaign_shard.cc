@@ -307,16 +307,16 @@ class ShardRun {
   void show(const Workers& workers) {
     const Totals totals = workers.totals();
     const double seconds = seconds_since(start_);
-    // Those of the block that runs are not in smallest_ yet.
+    RunStatus status;
+    status.cases = counted_cases() - start_cases_ + totals.cases;
+    if (!status_.is_due(seconds, status.cases)) return;
+    // smallest_ does not have the new features of the block that runs.
     const auto features =
         smallest_.size() + static_cast<std::size_t>(std::count_if(
                                totals.coverage.begin(), totals.coverage.end(),
                                [&](const auto& each) { return !smallest_.contains(each.first); }));
     if (features > features_) new_feature_at_ = seconds;
     features_ = std::max(features_, features);
-    RunStatus status;
-    status.cases = counted_cases() - start_cases_ + totals.cases;
-    if (!status_.is_due(seconds, status.cases)) return;
     status.lane = fmt::format("{} shard {}", plan_.lane, campaign_.shard.to_string());
     status.subject = plan_.subject;
     status.seed = plan_.seed;

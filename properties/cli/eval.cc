@@ -96,7 +96,7 @@ class TrialLog {
             fmt::format("the log {} is of another evaluation ({}): give another file with --log",
                         path, differs)};
   }
-  // What differs between the settings of the log and those of this run, in words.
+  // Says how the settings of the log differ from those of this run; empty if they do not.
   static std::string difference(const EvaluationSettings& log, const EvaluationSettings& now) {
     const auto drawn = [](const std::string& policy) {
       return policy.empty() ? std::string("as drawn") : policy;

@@ -1,5 +1,5 @@
-// What is wrong with a command line, beyond what the parser says by itself, and before anything
-// runs. Threads: one caller.
+// The checks of a command line that the parser does not make. They run before the command does.
+// Threads: one caller.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ namespace lockstep::properties {
 std::string usage_error(const CLI::App& app, const std::string& otherwise,
                         const std::string& program);
 
-// Whether the reports that the command line asks for can be written. A run of an hour must not end
-// with a report that has no place.
+// Returns an error if a report that the command line asks for cannot be written. Otherwise one
+// would learn of that when the run is over.
 Status check_reports(const CLI::App& app);
 
 }  // namespace lockstep::properties

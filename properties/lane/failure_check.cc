@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::uint32_t kFailures = 3;  // of each key
 constexpr int kLeaves = 4;
-constexpr int kStranger = 100;  // the number of a rank that no group here has, as is its size
+// A number of a rank that no group here has. Its own size is another.
+constexpr int kStranger = 100;
 
 // The collective in which the group failed first, as the failure names it.
 enum class Place {
@@ -230,12 +231,7 @@ class FailureCase {
   std::string judge_abort(const Failure& cause, When when) {
     construct();
     failing_ = group_.get();
-    std::vector<Edge> outputs;
-    if (when != When::kBefore) LOCKSTEP_CHECK(forward_in_two(outputs).ok());
-    if (when == When::kBetween) {
-      LOCKSTEP_CHECK(backward(outputs.back()).ok());
-      outputs.pop_back();
-    }
+    const std::vector<Edge> outputs = train_until(when);
     parallel_->abort(Status(cause));
     const Failure want = aborted_with(cause);
     const auto flaw_of_one = [&](const char* of, const Failure& is) -> std::string {
@@ -272,9 +268,7 @@ class FailureCase {
   // group if peers wait in the pass for buckets that this rank will never launch (F5).
   std::string judge_destruction(When when) {
     construct();
-    std::vector<Edge> outputs;
-    if (when != When::kBefore) LOCKSTEP_CHECK(forward_in_two(outputs).ok());
-    if (when == When::kBetween) LOCKSTEP_CHECK(backward(outputs.back()).ok());
+    const std::vector<Edge> outputs = train_until(when);
     const bool is_in_pass = parallel_->flight_record().doing == FlightRecord::Doing::kBetween;
     const std::int64_t launched = is_in_pass ? parallel_->reducer().launched_in_pass() : 0;
     parallel_.reset();
@@ -351,6 +345,17 @@ class FailureCase {
       return Status();
     };
     return parallel_->forward(module, outputs);
+  }
+
+  // Returns the outputs that no backward has used.
+  std::vector<Edge> train_until(When when) {
+    std::vector<Edge> outputs;
+    if (when != When::kBefore) LOCKSTEP_CHECK(forward_in_two(outputs).ok());
+    if (when == When::kBetween) {
+      LOCKSTEP_CHECK(backward(outputs.back()).ok());
+      outputs.pop_back();
+    }
+    return outputs;
   }
 
   Status backward(const Edge& output) {

@@ -62,7 +62,7 @@ class LoneRank {
     std::shared_ptr<Store> store;
   };
 
-  // What the user has done.
+  // What the user has done before the next call.
   struct User {
     bool has_swapped = false;  // two gradients, in the step before
     bool is_joining = false;
@@ -175,7 +175,7 @@ class LoneRank {
     return judge(Call::kConstruct, status);
   }
 
-  // What the rank knows of earlier passes belongs to another group.
+  // A new group knows nothing of the passes of the one before.
   void begin_group() {
     if (mishap_.kind == Mishap::Kind::kStrangers && setup_.has_second_group)
       mishap_.has_happened = std::exchange(mishap_.left, 0) > 0;

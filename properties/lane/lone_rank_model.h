@@ -1,5 +1,5 @@
-// What a rank that trains alone (lone_rank_check.h) must get: the gradients, the ready order and
-// the number of passes by the contract, for parameters whose gradients are small whole numbers.
+// Model says what a rank that trains alone (lone_rank_check.h) must get by the contract: gradients,
+// ready order and number of passes. The gradients are small whole numbers, so no sum is rounded.
 //
 // Threads: the one that trains.
 #pragma once
@@ -17,7 +17,7 @@ namespace lone_rank {
 
 enum class Mode : std::uint8_t { kPlain, kDynamic, kStatic };
 
-// What the rank's reducer is constructed with.
+// The options with which the rank's reducer is constructed.
 struct Setup {
   Mode mode = Mode::kPlain;
   bool is_view = false;
@@ -60,7 +60,7 @@ struct Model {
   std::vector<std::size_t> outputs;               // of the last synced pass, as places in `known`
   std::optional<std::vector<std::size_t>> order;  // of the rebuilt buckets (B2)
 
-  // What the rank knows of earlier passes belongs to another group.
+  // Forgets the passes of the group before.
   void begin_group() {
     has_completed = false;
     order.reset();

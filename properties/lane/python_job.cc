@@ -123,7 +123,7 @@ class StepWriter {
     return {"held_backward", call.place, held_roots(backward)};
   }
 
-  // What the rank holds is of the last step that it has not skipped.
+  // The rank holds outputs of the last step that it has not skipped.
   reference::Outputs held_roots(const reference::Backward& backward) const {
     for (std::size_t step = number_; step-- > 0;) {
       const reference::Step& before = program_.steps[step];

@@ -268,7 +268,8 @@ class StagedCase {
     for (Staged& each : all_) each.data = each.gathered = {};
   }
 
-  // What no group can carry out never comes to the GPU. It takes no number.
+  // The group refuses a collective that no group can carry out before it asks the GPU, and does not
+  // count it.
   void refuse_wrong(StagedGroup& group, simulated::SimDevice& gpu) {
     Collective fits;
     fits.count = 4;

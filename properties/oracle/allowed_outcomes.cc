@@ -334,19 +334,16 @@ Requirements::Result Requirements::check(const RaisedError& error) const {
   return result;
 }
 
-std::string Requirements::to_string(Must must) const {
-  std::vector<std::string> words;
-  for (const Each& each : patterns_)
-    if (each.must == must) words.push_back(each.pattern.to_string());
-  return fmt::format("{}", fmt::join(words, "; or "));
-}
-
-std::string Requirements::to_string(Must must, Code code) const {
-  std::vector<std::string> words;
-  for (const Each& each : patterns_)
-    if (each.must == must && each.pattern.codes.has(code) && each.pattern.is_possible())
-      words.push_back(each.pattern.to_string());
-  return words.empty() ? to_string(must) : fmt::format("{}", fmt::join(words, "; or "));
+std::string Requirements::to_string(Must must, std::optional<Code> code) const {
+  std::vector<std::string> all;
+  std::vector<std::string> of_code;
+  for (const Each& each : patterns_) {
+    if (each.must != must) continue;
+    all.push_back(each.pattern.to_string());
+    if (code && each.pattern.codes.has(*code) && each.pattern.is_possible())
+      of_code.push_back(all.back());
+  }
+  return fmt::format("{}", fmt::join(of_code.empty() ? all : of_code, "; or "));
 }
 
 std::string Requirements::to_string() const {

@@ -193,10 +193,9 @@ class Requirements {
   };
   Result check(const RaisedError& error) const;
   bool is_empty() const { return patterns_.empty(); }
-  // One requirement: its patterns in words.
-  std::string to_string(Must must) const;
-  // The same for an error with this code: without patterns of other codes, if some are left.
-  std::string to_string(Must must, Code code) const;
+  // One requirement: its patterns in words. With a code, only the patterns that an error with this
+  // code can match, or all of them if it can match none.
+  std::string to_string(Must must, std::optional<Code> code = {}) const;
   std::string to_string() const;
 
  private:

@@ -10,7 +10,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kTitle = "lockstep-flight-record";
-constexpr std::string_view kTitleBefore = "lockstep-account";  // until 0.1.0, for the same text
+// The word that 0.1.0 wrote in its place. The rest of the text is the same.
+constexpr std::string_view kTitleBefore = "lockstep-account";
 constexpr int kVersion = 1;
 constexpr std::string_view kNothing = "-";  // Stands for an empty text.
 constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a broken file.
