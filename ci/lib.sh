@@ -173,7 +173,7 @@ said_by_failed_tests() {
 # judges_skips is set, it counts the skipped tests by their reasons, and with 1 a skip without need is a failure
 # (ci/checks/skips).
 run_ctest() {
-  local preset=$1 name=tests-$1 start code=0 closing results=$PWD/build/$1/tests.xml before= argument
+  local preset=$1 name=tests-$1 start code=0 closing results=$PWD/build/$1/tests.xml before="" argument
   shift
   for argument in "$@"; do  # the caller's own file is the one that ctest writes
     if [[ $before == --output-junit ]]; then results=$argument; fi
