@@ -74,6 +74,12 @@ bool applies(const Program& program, MisfitKind kind) {
   }
 }
 
+bool has_variants(MisfitKind kind) {
+  return kind == MisfitKind::kNullBuffer || kind == MisfitKind::kReplicaBuffer ||
+         kind == MisfitKind::kGroupDType || kind == MisfitKind::kGroupDevice ||
+         kind == MisfitKind::kGroupVerify;
+}
+
 Refusal::By refused_by(const Program& program) {
   const Options& options = program.options;
   const MisfitKind kind = program.misfit.kind;
@@ -121,6 +127,7 @@ void limit_misfit(Program& program) {
   misfit.kind = static_cast<MisfitKind>(static_cast<unsigned>(misfit.kind) %
                                         (static_cast<unsigned>(kLastMisfit) + 1));
   misfit.rank %= program.world;
+  misfit.variant = has_variants(misfit.kind) ? misfit.variant % kMisfitVariants : 0;
   if (!applies(program, misfit.kind) ||
       (program.world == 1 && refused_by(program) == Refusal::By::kAgreement))
     misfit = {};

@@ -76,12 +76,16 @@ enum class MisfitKind : std::uint8_t {
   kReplicaBuffer,
 };
 constexpr MisfitKind kLastMisfit = MisfitKind::kReplicaBuffer;
+constexpr std::uint32_t kMisfitVariants = 60;  // kinds have 3, 4 or 5 ways: as often each
 
 struct Misfit {
   MisfitKind kind = MisfitKind::kNone;
   std::uint32_t rank = 0;  // which rank does not fit, modulo those that are left
   bool at_reset = false;   // at the first reset, and not at the construction
   std::uint32_t pick = 0;  // which of the parameters that can be changed, modulo their number
+  // In which of several ways a buffer or a group does not fit (kNullBuffer, kReplicaBuffer, and
+  // groups); otherwise 0.
+  std::uint32_t variant = 0;
 };
 
 // What a refused construction or reset must answer (B4).

@@ -114,6 +114,7 @@ TEST(ModelS4, TheOrderOfAdditionsIsThatOfTheWire) {
 Case power_sgd(std::vector<std::uint32_t> sizes) {
   Case made(2, Mode::kPlain, 2);
   made.program.options.hook = Hook::kPowerSgd;
+  made.program.options.power_sgd_rank = 2;
   made.program.parameters[0].sizes = std::move(sizes);
   made.step({uses({0, 1})}).step({uses({0, 1})});
   made.run();

@@ -253,6 +253,8 @@ void limit_hook(Options& options) {
   limit(options.hook_backward, HookBackward::kAll);
   if (options.rebuild && options.hook_backward == HookBackward::kAll)
     options.hook_backward = HookBackward::kNone;
+  options.power_sgd_rank = std::clamp(options.power_sgd_rank, 1u, kMaxPowerSgdRank);
+  if (options.hook != Hook::kPowerSgd) options.power_sgd_rank = 1;
   if (options.hook == Hook::kElsewhere) return;
   options.hook_result = HookResult::kMean;
   options.hook_completion = HookCompletion::kImmediate;

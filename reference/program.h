@@ -127,7 +127,7 @@ enum class Order : std::uint8_t { kRing, kBcube, kRankOrder };
 // Which communication hook reduces the buckets (S4): none; a built-in one; or kElsewhere, a hook of
 // the user's own. Unless the options below say otherwise, that hook does what kAllReduce does, but
 // returns the result in other storage than the bucket's. It fails if it is not called as S4 says.
-// PowerSGD has the rank and the seed of power_sgd.h.
+// PowerSGD has the rank of the options and the seed of power_sgd.h.
 enum class Hook : std::uint8_t { kNone, kAllReduce, kFloat16, kBFloat16, kElsewhere, kPowerSgd };
 // The next three enums say what a hook of the user's own (kElsewhere) does. With every other hook
 // they have their first value.
@@ -306,7 +306,8 @@ struct Options {
   HookResult hook_result = HookResult::kMean;
   HookCompletion hook_completion = HookCompletion::kImmediate;
   HookBackward hook_backward = HookBackward::kNone;
-  bool manual_sync = false;  // no forward is synced by itself (P13)
+  std::uint32_t power_sgd_rank = 1;  // of the matrices that PowerSGD sends: 1 or 2
+  bool manual_sync = false;          // no forward is synced by itself (P13)
   // If not 0, the layout is pinned (B3). It has the order that construction_order() draws from this
   // number, and the limits below.
   std::uint32_t pinned = 0;
@@ -384,6 +385,7 @@ constexpr std::uint32_t kMaxReplicas = 3;
 constexpr std::uint32_t kMaxReducers = 2;
 constexpr std::uint32_t kMaxEntries = 64;
 constexpr std::uint32_t kMaxHeadroom = 6;
+constexpr std::uint32_t kMaxPowerSgdRank = 2;
 
 // Brings every field within its limits, and gives an empty list its simplest element where one is
 // needed: world 1..64, at least one parameter, one to `world` variants per step, at least one

@@ -87,6 +87,7 @@ inline Program any_program(std::uint64_t seed) {
   program.options.hook_result = static_cast<HookResult>(number(random, 256));
   program.options.hook_completion = static_cast<HookCompletion>(number(random, 256));
   program.options.hook_backward = static_cast<HookBackward>(number(random, 256));
+  program.options.power_sgd_rank = any(random);
   program.parameters.resize(number(random, 70));
   for (Parameter& parameter : program.parameters) {
     parameter.key = any(random);

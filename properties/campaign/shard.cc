@@ -43,7 +43,7 @@ Result<Shard> parse_shard(const std::string& text) {
 // Reads variables, and keeps the first thing that is wrong with one.
 class Variables {
  public:
-  explicit Variables(const Environment& environment) : environment_(environment) {}
+  explicit Variables(const GetVariable& environment) : environment_(environment) {}
 
   bool has(const char* name) const { return environment_(name) != nullptr; }
 
@@ -62,7 +62,7 @@ class Variables {
   const Status& status() const { return status_; }
 
  private:
-  const Environment& environment_;
+  const GetVariable& environment_;
   Status status_;
 };
 
@@ -107,7 +107,7 @@ Result<Shard> array_of(Variables& variables, std::optional<std::uint64_t> shards
 std::string Shard::to_string() const { return fmt::format("{}/{}", number, count); }
 
 Result<Shard> resolve_shard(const std::string& text, std::optional<std::uint64_t> shards,
-                            const Environment& environment) {
+                            const GetVariable& environment) {
   if (text != "auto") {
     Result<Shard> shard = parse_shard(text);
     if (shard && shards && *shards != shard->count)

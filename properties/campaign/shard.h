@@ -36,11 +36,11 @@ struct Shard {
 constexpr std::uint64_t kMaxShards = 1'000'000;
 
 // Returns the value of a variable of the environment, or null.
-using Environment = std::function<const char*(const char*)>;
+using GetVariable = std::function<const char*(const char*)>;
 
 // Reads "auto" or "I/N". `shards` is the number of shards that the command line gives apart: in a
 // job array the number of a task is then the number of the shard, whichever tasks the array has.
 Result<Shard> resolve_shard(const std::string& text, std::optional<std::uint64_t> shards,
-                            const Environment& environment);
+                            const GetVariable& environment);
 
 }  // namespace lockstep::properties

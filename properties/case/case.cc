@@ -85,6 +85,7 @@ void normalize(Case& value) {
   normalize(value.schedule);
   value.timeout_ms = std::min(value.timeout_ms, kMaxTimeoutMs);
   if (static_cast<std::size_t>(value.switched.option) > fields::kSwitchable) value.switched = {};
+  normalize(value.environment, value.program, value.faults);
 }
 
 bool equal(const Case& a, const Case& b) { return fields::same(a, b); }

@@ -1,6 +1,7 @@
-// Case: one test, complete: what every rank trains (Program), which faults occur (FaultPlan) and in
-// which order fibers run (Schedule). Running the same case twice in the sim lane does the same
-// thing, bit for bit. A case is stored as JSON with a schema number (case_json.h).
+// Case: one test, complete: what every rank trains (Program), in which environment, which faults
+// occur (FaultPlan) and in which order fibers run (Schedule). Running the same case twice in the
+// sim lane does the same thing, bit for bit. A case is stored as JSON with a schema number
+// (case_json.h).
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "properties/case/environment.h"
 #include "reference/program.h"
 
 namespace lockstep::properties {
@@ -63,6 +65,7 @@ struct Case {
   // the gloo lane 0 always is a timeout, in real time: see gloo_timeout_ms().
   std::uint32_t timeout_ms = 0;
   Switch switched;
+  Environment environment;
 };
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
 constexpr std::uint32_t kTwoReducersTimeoutMs = 2'000;
@@ -70,7 +73,8 @@ constexpr std::uint32_t kMaxTimeoutMs = 600'000;
 
 // Brings every field within its limits: the program as reference::normalize does; ranks and steps
 // of faults modulo; durations to their limits, and to 0 if a kind has no duration; deviations
-// ascending, with one per choice (and none except under kDefault).
+// ascending, with one per choice (and none except under kDefault); the environment as environment.h
+// says.
 void normalize(Case& value);
 
 // Compares field by field.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "properties/case/fields.h"
 #include "properties/case/nearest.h"
+#include "properties/case/schema_1.h"
 
 namespace lockstep::properties {
 namespace {
@@ -308,6 +310,19 @@ Status check_schema(const ordered_json& json, const std::string& source) {
   return {};
 }
 
+// Fields that schema 1 does not have. A file that has one needs the schema of today, because that
+// of the file would take the field from the program's key.
+Status check_fields_of_schema_1(const ordered_json& json, const std::string& source) {
+  constexpr std::array kNewer = {"/environment", "/program/options/power_sgd_rank",
+                                 "/program/misfit/variant"};
+  for (const char* const path : kNewer)
+    if (json.contains(ordered_json::json_pointer(path)))
+      return refused(source, fmt::format("{}: schema 1 has no such field; write \"schema\": {}, or "
+                                         "leave it out",
+                                         std::string(path + 1), kCaseSchema));
+  return {};
+}
+
 }  // namespace
 
 std::string to_json(const Case& value, std::string_view about) {
@@ -341,12 +356,17 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   Result<ordered_json> json = parse(text, source);
   if (!json) return failed(std::move(json.error()));
   if (Status status = check_schema(*json, source); !status.ok()) return failed(std::move(status));
+  const bool is_schema_1 = (*json)["schema"] == 1u;
+  if (is_schema_1)
+    if (Status status = check_fields_of_schema_1(*json, source); !status.ok())
+      return failed(std::move(status));
   Case value;
   Decoder decoder;
   decoder.record(*json, value, "");
   if (decoder.error()) return failed(refused(source, *decoder.error()));
   if (about != nullptr && json->contains("about")) *about = (*json)["about"].get<std::string>();
   normalize(value);
+  if (is_schema_1) take_choices_from_key(value);
   return value;
 }
 

@@ -75,7 +75,7 @@ RC_GTEST_PROP(CaseJson, RoundTripsEveryCase, (const Case& value)) {
 
 TEST(CaseJson, AMinimalCaseIsAFewLines) {
   EXPECT_EQ(to_json(minimal()), R"({
- "schema": 1,
+ "schema": 2,
  "program": {
   "options": {"mode": "dynamic"},
   "parameters": [{}, {}],
@@ -143,11 +143,11 @@ TEST(CaseJson, RefusesWhatIsNotJson) {
 
 TEST(CaseJson, RefusesOtherSchemas) {
   EXPECT_EQ(refusal("{}"),
-            "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 1");
-  EXPECT_EQ(refusal(R"({"schema": 2, "novelty": 1})"),
-            "written by a newer lockstep (schema 2, this build reads up to 1): update lockstep");
-  EXPECT_EQ(refusal(R"({"schema": 0})"), "schema: expected a number from 1 to 1, found 0");
-  EXPECT_EQ(refusal(R"({"schema": "1"})"), "schema: expected a number from 1 to 1, found \"1\"");
+            "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 2");
+  EXPECT_EQ(refusal(R"({"schema": 3, "novelty": 1})"),
+            "written by a newer lockstep (schema 3, this build reads up to 2): update lockstep");
+  EXPECT_EQ(refusal(R"({"schema": 0})"), "schema: expected a number from 1 to 2, found 0");
+  EXPECT_EQ(refusal(R"({"schema": "1"})"), "schema: expected a number from 1 to 2, found \"1\"");
   EXPECT_EQ(refusal(R"({"schema": 1, "about": 3})"), "about: expected text in quotes, found 3");
 }
 

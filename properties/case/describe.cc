@@ -88,6 +88,7 @@ std::string value_text(const Program& program, const AnyField& field, const Reco
     const std::string_view name = field.name;
     if (name == "pinned")
       return fmt::format("{}", fmt::join(reference::construction_order(program), " p"));
+    if (name.ends_with("_fails_on")) return fmt::format("{}", field.get(record) - 1);  // a rank
     return name.ends_with("_bytes") ? bytes(field.get(record))
                                     : fmt::format("{}", field.get(record));
   }
@@ -435,6 +436,16 @@ std::string schedule_text(const Case& value) {
   return out + fmt::format("; timeout {} ms", timeout_ms);
 }
 
+// Adds what the rows say of the environment, unless it is the simplest one.
+void describe_environment(const Case& value, std::vector<std::string>& lines) {
+  std::vector<std::string> items;
+  fields::for_each<Environment>([&](const auto& field) {
+    std::string phrase = phrase_of(value.program, field, value.environment);
+    if (!phrase.empty()) items.push_back(std::move(phrase));
+  });
+  if (!items.empty()) add_wrapped(lines, "environment: ", items, ";");
+}
+
 // Describes each step in full if there is room, and otherwise in one line; steps beyond that are
 // counted.
 void add_steps(const Program& program, std::size_t room, std::vector<std::string>& lines) {
@@ -669,6 +680,7 @@ std::string describe(const Case& given) {
     last.push_back("fault: " + describe(value.faults.faults[i]));
   if (faults > kMaxListed) last.push_back("and " + plural(faults - kMaxListed, "more fault"));
   if (program.misfit.kind != reference::MisfitKind::kNone) last.push_back(misfit_text(program));
+  describe_environment(value, last);
   last.push_back(schedule_text(value));
   if (const std::string with = describe_switch(value); !with.empty())
     last.push_back(fmt::format("second run: with {}; the same must come out", with));

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "properties/case/case.h"
+#include "properties/case/environment_fields.h"
 #include "properties/case/field.h"
 #include "properties/case/keeps.h"
 #include "properties/case/pairs.h"
@@ -162,6 +163,7 @@ struct Table<reference::Buffer> {
 // In bytes, for parameters of mostly 4 to 160 bytes.
 inline constexpr std::array<std::uint16_t, 6> kLastLimits{1, 8, 32, 64, 128, 400};
 inline constexpr std::array<std::uint16_t, 3> kEarlySteps{1, 2, 3};
+inline constexpr std::array<std::uint16_t, 1> kPowerSgdRanks{2};
 
 template <>
 struct Table<reference::Options> {
@@ -254,6 +256,18 @@ struct Table<reference::Options> {
              .needs = kHookCalls,
              .place = Place::kFourth,
              .keeps = keeps::hook_of_user}),
+      bounded(
+          "power_sgd_rank", &R::power_sgd_rank, {0, 1, reference::kMaxPowerSgdRank},
+          {.clause = "S4",
+           .phrase = " of rank {}",
+           .place = Place::kFourth,
+           .when =
+               [](const P& program) { return program.options.hook == reference::Hook::kPowerSgd; },
+           .feature = "power_sgd: rank 2",
+           .percent = 75,
+           .choices = kPowerSgdRanks,
+           .stream = kByHand,
+           .change = "PowerSGD's rank"}),
       field("with_values", &R::with_values,
             {.clause = "S3",
              .needs = kState,
@@ -360,7 +374,8 @@ struct Table<reference::Misfit> {
   using R = reference::Misfit;
   static constexpr auto list = std::make_tuple(
       field("kind", &R::kind, {.clause = "B4", .needs = kMisfits, .place = Place::kApart}),
-      field("rank", &R::rank), field("at_reset", &R::at_reset), field("pick", &R::pick));
+      field("rank", &R::rank), field("at_reset", &R::at_reset), field("pick", &R::pick),
+      bounded("variant", &R::variant, {0, 0, reference::kMisfitVariants - 1}));
 };
 
 template <>
@@ -431,7 +446,7 @@ struct Table<Case> {
       field("program", &R::program), FaultList{},
       field("schedule", &R::schedule, {.has_own_moves = true}),
       bounded("timeout_ms", &R::timeout_ms, {0, 0, kMaxTimeoutMs}, {.feature = "timeout"}),
-      field("switched", &R::switched));
+      field("switched", &R::switched), field("environment", &R::environment));
 };
 
 // The options that a second run of the case can switch, by their names.
@@ -459,7 +474,7 @@ using Records =
     std::tuple<Case, reference::Program, reference::Parameter, reference::Step, reference::RankPass,
                reference::Forward, reference::Node, reference::Input, reference::Backward,
                faults::Fault, reference::Buffer, reference::Options, reference::Misfit, Schedule,
-               Schedule::Deviation, Switch>;
+               Schedule::Deviation, Switch, Environment>;
 
 template <>
 struct Values<reference::DType> {

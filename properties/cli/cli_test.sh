@@ -198,6 +198,20 @@ expect 1 "truncated.json" "$program" replay truncated.json
 echo '{"schema": 99}' >newer.json
 expect 1 "newer" "$program" show newer.json
 expect 1 "nowhere" "$program" corpus check nowhere
+# A file of schema 1 runs as its key says, and is written anew in the newest schema; the free text stays.
+mkdir old && echo '{"schema": 1, "about": "by hand", "program": {"steps": [{}]}}' >old/case.json
+expect 0 "environment: on real lanes ranks are processes; times of passes;" "$program" show old/case.json
+"$program" show old/case.json >shown.txt
+expect 0 "corpus: 1 of 1 files written anew, in schema 2" "$program" corpus convert old
+grep -q '"about": "by hand"' old/case.json && grep -q '"processes": true' old/case.json || fail "the converted file lacks something"
+"$program" show old/case.json | cmp -s - shown.txt || fail "a converted case is another one"
+expect 0 "corpus: 0 of 1 files written anew" "$program" corpus convert old
+cp truncated.json old/ && echo '{"schema": 1}' >old/a.json
+expect 1 "truncated.json" "$program" corpus convert old
+[[ $(<old/a.json) == '{"schema": 1}' ]] || fail "a file was written although another one cannot be read"
+expect 1 "there is no case" "$program" corpus convert "$(mktemp -d -p .)"
+echo '{"schema": 2, "environment": {"latencys": "short"}}' >unknown.json
+expect 1 "environment.latencys: unknown field; did you mean \"latency\"?" "$program" show unknown.json
 library=$(awk '/libc\.so/ { print $6; exit }' /proc/self/maps)  # one that is no subject
 expect 1 "lockstep_subject_entry" "$program" fuzz --subject "$library"
 echo '{"schema": 1, "program": {"options": {"mode": "static"}}}' >static.json

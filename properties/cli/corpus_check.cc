@@ -31,7 +31,8 @@ struct Corpus {
   std::vector<std::string> lacking;
 };
 
-Result<Corpus> read_corpus(const std::string& folder, const Subject& subject) {
+// All cases of a folder, sorted by name.
+Result<std::vector<std::string>> files_of(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
@@ -40,8 +41,14 @@ Result<Corpus> read_corpus(const std::string& folder, const Subject& subject) {
     return failed(invalid(fmt::format("cannot read the folder {}: {}", folder, error.message())));
   if (files.empty()) return failed(invalid(fmt::format("there is no case (*.json) in {}", folder)));
   std::sort(files.begin(), files.end());
+  return files;
+}
+
+Result<Corpus> read_corpus(const std::string& folder, const Subject& subject) {
+  const Result<std::vector<std::string>> files = files_of(folder);
+  if (!files) return failed(files.error());
   Corpus corpus;
-  for (const std::string& file : files) {
+  for (const std::string& file : *files) {
     Result<Case> c = read_case(file);
     if (!c) return failed(c.error());
     if (missing(*c, subject.capabilities).empty())
@@ -121,6 +128,25 @@ int run_corpus_check(const CorpusCheckOptions& options) {
   tell(fmt::format("corpus: {} cases on subject {}, lane {}: {} failing\n", corpus->cases.size(),
                    subject.name(), lanes, tally.failed));
   return tally.code;
+}
+
+int run_corpus_convert(const std::string& folder) {
+  const Result<std::vector<std::string>> files = files_of(folder);
+  if (!files) return complain(files.error());
+  std::vector<std::pair<std::string, std::string>> changed;  // file and its new text
+  for (const std::string& file : *files) {
+    const Result<std::string> text = read_file(file, kMaxCaseBytes);
+    if (!text) return complain(text.error());
+    std::string about;
+    const Result<Case> c = from_json(*text, file, &about);
+    if (!c) return complain(c.error());
+    if (std::string now = to_json(*c, about); now != *text) changed.emplace_back(file, now);
+  }
+  for (const auto& [file, text] : changed)
+    if (const Status status = write_file(file, text); !status.ok()) return complain(status);
+  tell(fmt::format("corpus: {} of {} files written anew, in schema {}\n", changed.size(),
+                   files->size(), kCaseSchema));
+  return 0;
 }
 
 }  // namespace lockstep::properties

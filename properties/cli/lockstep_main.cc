@@ -824,7 +824,12 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   check_app->add_option("--jobs", a.corpus_check.jobs, "cases at once")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  commands.push_back({corpus_app, [&a] {
+  CLI::App* convert_app = corpus_app->add_subcommand(
+      "convert", "write every case of a folder anew, in the newest schema");
+  convert_app->add_option("folder", a.corpus_check.folder, "with *.json files")
+      ->capture_default_str();
+  commands.push_back({corpus_app, [&a, convert_app] {
+                        if (*convert_app) return run_corpus_convert(a.corpus_check.folder);
                         Result<Subject> subject = find_subject(a.subject);
                         if (!subject) return complain(subject.error());
                         a.corpus_check.subject = std::move(*subject);

@@ -64,10 +64,25 @@ struct Change {
   std::function<bool(Case&)> apply;  // false: nothing to change
 };
 
-// Every option that has a row with the name of a change: from its default to another value, and
-// from any other value to the default.
+// Every field of the record that has a row with the name of a change: from its default to another
+// value, and from any other value to the default. get(case) is the record.
+template <typename Record, typename Get>
+void add_changes(const Get& get, std::vector<Change>& changes) {
+  fields::for_each<Record>([&](const auto& field) {
+    static const Record simplest;
+    using T = std::remove_cvref_t<decltype(field.get(simplest))>;
+    if (field.row.change == nullptr) return;
+    changes.push_back({field.row.change, [&field, get](Case& c) {
+                         const auto choices = field.row.choices;
+                         const T other = static_cast<T>(choices.empty() ? 1 : choices[0]);
+                         const bool is_set = fields::is_set(field, get(c));
+                         field.get(get(c)) = is_set ? field.get(simplest) : other;
+                         return true;
+                       }});
+  });
+}
+
 std::vector<Change> changes_of_options() {
-  using reference::Options;
   std::vector<Change> changes = {
       {"the bucket limits",
        [](Case& c) {
@@ -82,17 +97,10 @@ std::vector<Change> changes_of_options() {
          return true;
        }},
   };
-  fields::for_each<Options>([&](const auto& field) {
-    static const Options simplest;
-    using T = std::remove_cvref_t<decltype(field.get(simplest))>;
-    if (field.row.change == nullptr) return;
-    changes.push_back({field.row.change, [&field](Case& c) {
-                         const bool is_set = fields::is_set(field, c.program.options);
-                         field.get(c.program.options) =
-                             is_set ? field.get(simplest) : static_cast<T>(1);
-                         return true;
-                       }});
-  });
+  add_changes<reference::Options>(
+      [](Case & c) -> auto& { return c.program.options; }, changes);
+  add_changes<Environment>(
+      [](Case & c) -> auto& { return c.environment; }, changes);
   return changes;
 }
 
@@ -130,6 +138,7 @@ std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, const
     Case changed = value;
     if (shrinker.out_of_time() || !change.apply(changed)) continue;
     normalize(changed);
+    if (equal(changed, value)) continue;            // it means nothing in this case
     if (!missing(changed, able).empty()) continue;  // an option that the subject lacks
     if (shrinker.fails(changed)) irrelevant.emplace_back(change.name);
   }

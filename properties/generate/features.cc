@@ -525,9 +525,9 @@ void FeatureCollector::power_sgd(const reference::Expectation& expected, std::si
   for (const auto& bucket : expected.buckets) {
     std::size_t matrices = 0;
     for (const std::uint32_t parameter : bucket.parameters)
-      if (!bucket.sparse && reference::power_matrix(program_.parameters[parameter],
-                                                    reference::power_sgd_rank(program_))
-                                    .factors > 0)
+      if (!bucket.sparse &&
+          reference::power_matrix(program_.parameters[parameter], program_.options.power_sgd_rank)
+                  .factors > 0)
         ++matrices;
     has_matrix = has_matrix || matrices > 0;
     is_mixed = is_mixed || (matrices > 0 && matrices < bucket.parameters.size());

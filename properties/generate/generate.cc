@@ -873,6 +873,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_payload_faults(random_for("payload"), options, out);
   draw_hook(random, options, out.program);
   draw_transport(random_for("fabric"), options, out.program);
+  draw_power_sgd_rank(random_for("power_sgd_rank"), out.program);
   draw_policy_over_nccl(random_for("policy"), options, out);
   draw_user_hook(random_for("userhook"), options, out);
   draw_recompute(random_for("recomp"), options, out.program);
@@ -881,18 +882,18 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_call_faults(random_for("calls"), options, out);
   draw_device_faults(random_for("device-calls"), options, out);
   draw_long_pause(random_for("pause"), options, out);
-  draw_misfit(random_for("misfit"), options, out);
+  draw_misfit(random_for("misfit"), random_for("misfit-variant"), options, out);
   draw_reset_fault(random_for("reset"), options, out);
   draw_connect_fault(random_for("connect"), options, out);
   draw_memory_faults(random_for("memory"), random_for("step-memory"), options, out);
   draw_store_faults(random_for("store"), options, out);
   draw_user_abort(random_for("user-abort"), options, out);
   draw_delays_in_turn(random_for("turns"), options, out);
-  if (options.capabilities.has(Capability::kRounding))
-    draw_largest(random_for("largest"), out.program);
+  draw_largest(random_for("largest"), options, out.program);
   if (out.program.options.skip_all_reduce_unused_params) follow_skip(out.program);
   if (!out.faults.faults.empty()) follow_faults(out.program.options);
   out.switched = draw_switch(random_for("switched"), options, out);
+  draw_environment(random_for, out);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <ctime>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -100,7 +101,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 14817617908697644399u);
+  EXPECT_EQ(hash, 7498734318629055892u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -242,6 +243,74 @@ TEST(Generate, OptionsAreDrawnAsOftenAsTheirRowsSay) {
     EXPECT_NEAR(drawn[field.name] / static_cast<double>(kCases), share, 0.02) << field.name;
   });
   EXPECT_GE(rows, 2);
+}
+
+// The share of cases in which a row sets the field: an enum's weights count, too.
+template <typename T>
+double share_of(const fields::Row& row) {
+  double share = row.percent / 100.0;
+  if constexpr (std::is_enum_v<T>) {
+    const auto weights = fields::weights<T>();
+    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+    share *= 1 - weights[0] / all;
+  }
+  return share;
+}
+
+// The row of a field of the environment says how often it is drawn.
+TEST(Generate, TheEnvironmentIsDrawnAsOftenAsItsRowsSay) {
+  const Environment simplest;
+  std::map<std::string, int> drawn;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    Environment environment;
+    draw_rows([&](std::string_view name) { return Random(5, index, name); }, environment);
+    fields::for_each<Environment>([&](const auto& field) {
+      drawn[field.name] += fields::is_set(field, environment) ? 1 : 0;
+    });
+  }
+  fields::for_each<Environment>([&](const auto& field) {
+    using T = std::remove_cvref_t<decltype(field.get(simplest))>;
+    EXPECT_NEAR(drawn[field.name] / static_cast<double>(kCases), share_of<T>(field.row), 0.02)
+        << field.name;
+  });
+}
+
+// What means something over NCCL alone is rare among all cases, and no field is rare there.
+TEST(Generate, EveryFieldOfTheEnvironmentIsSetInOneCaseOfAHundredOnSomeTransport) {
+  std::map<std::string, int> most;
+  for (const reference::Transport transport :
+       {reference::Transport::kHost, reference::Transport::kNccl}) {
+    GenerateOptions options;
+    options.transport = transport;
+    std::map<std::string, int> set;
+    for (std::uint64_t index = 0; index < 2000; ++index) {
+      const Case value = generate(23, index, options);
+      fields::for_each<Environment>([&](const auto& field) {
+        set[field.name] += fields::is_set(field, value.environment) ? 1 : 0;
+      });
+    }
+    for (const auto& [name, count] : set) most[name] = std::max(most[name], count);
+  }
+  EXPECT_EQ(most.size(), fields::size_of_table<Environment>);
+  for (const auto& [name, count] : most) EXPECT_GE(count, 20) << name;
+}
+
+// Chance draws every field by itself, so that no pair of choices is out of reach.
+TEST(Generate, EveryPairOfChoicesOfTheEnvironmentOccurs) {
+  std::set<std::pair<std::string, std::string>> pairs;
+  std::set<std::string> names;
+  for (std::uint64_t index = 0; index < 40'000; ++index) {
+    Environment environment;
+    draw_rows([&](std::string_view name) { return Random(29, index, name); }, environment);
+    std::vector<std::string> set;
+    fields::for_each<Environment>([&](const auto& field) {
+      if (fields::is_set(field, environment)) set.emplace_back(field.name);
+    });
+    for (const std::string& one : set)
+      for (const std::string& other : set) pairs.emplace(one, other);
+    names.insert(set.begin(), set.end());
+  }
+  EXPECT_EQ(pairs.size(), names.size() * names.size());
 }
 
 TEST(Random, HasNumbersOfItsOwnForEveryName) {

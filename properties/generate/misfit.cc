@@ -31,7 +31,7 @@ bool has_second_group_that_verifies(const reference::Program& program) {
 
 }  // namespace
 
-void draw_misfit(Random random, const GenerateOptions& options, Case& value) {
+void draw_misfit(Random random, Random variant, const GenerateOptions& options, Case& value) {
   constexpr std::uint32_t kOneIn = 30;
   constexpr int kTries = 8;
   constexpr std::uint32_t kSecondGroupPercent = 40;
@@ -46,7 +46,8 @@ void draw_misfit(Random random, const GenerateOptions& options, Case& value) {
     const auto drawn = static_cast<MisfitKind>(random.between(1, last));
     program.misfit = {is_of_second_group ? MisfitKind::kGroupVerify : drawn,
                       random.below(program.world), false,
-                      random.below(static_cast<std::uint32_t>(program.parameters.size()))};
+                      random.below(static_cast<std::uint32_t>(program.parameters.size())),
+                      variant.below(reference::kMisfitVariants)};
     reference::limit_misfit(program);
   }
   if (program.misfit.kind != MisfitKind::kNone)

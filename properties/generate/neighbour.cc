@@ -95,10 +95,13 @@ Case neighbour(const Case& base, std::uint64_t seed, std::uint64_t index, Capabi
   const Case with_fields_of_base = out;
   const std::uint32_t changes = random.between(1, 3);
   for (std::uint32_t i = 0; i < changes; ++i) {
-    // Half of the changes concern the options, which are few beside the nodes of graphs.
+    // Most of the changes concern the options and the environment, whose fields are few beside the
+    // nodes of graphs.
     const std::uint32_t what = random.below(100);
-    if (what < 50)
+    if (what < 45)
       change_one(out.program.options, random);
+    else if (what < 60)
+      change_one(out.environment, random);
     else if (what < 90 || out.faults.faults.empty())
       change_one(out.program, random);
     else

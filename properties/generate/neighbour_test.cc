@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "properties/case/fields.h"
 #include "properties/generate/generate.h"
 
 namespace lockstep::properties {
@@ -54,6 +55,26 @@ TEST(Neighbour, SchedulesValuesAndOptionsChange) {
     EXPECT_GT(count, 40);
     EXPECT_LT(count, 180);
   }
+}
+
+// Other values are other values alone; the environment changes as any field does.
+TEST(Neighbour, OtherValuesLeaveTheEnvironmentAsItIs) {
+  Case base = some_case();
+  base.environment.latency = Environment::Latency::kLong;
+  normalize(base);
+  int with_other_values = 0;
+  int kept = 0;
+  int changed = 0;
+  for (std::uint64_t index = 1; index <= 400; ++index) {
+    const Case near = neighbour(base, 5, index, Capabilities::all());
+    const bool is_kept = fields::same(near.environment, base.environment);
+    changed += is_kept ? 0 : 1;
+    if (near.program.key == base.program.key) continue;
+    ++with_other_values;
+    kept += is_kept ? 1 : 0;
+  }
+  EXPECT_GT(kept, with_other_values * 2 / 3);
+  EXPECT_GT(changed, 20);
 }
 
 TEST(Neighbour, NeedsNothingThatTheSubjectLacks) {

@@ -113,8 +113,8 @@ void draw_strides(Random random, const GenerateOptions& options, Program& progra
   });
 }
 
-void draw_largest(Random random, Program& program) {
-  if (!random.percent(9)) return;
+void draw_largest(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(9) || !options.capabilities.has(Capability::kRounding)) return;
   Program changed = program;
   changed.values = reference::Values::kLargest;
   for (const std::uint32_t headroom : {0U, 3U, reference::kMaxHeadroom}) {

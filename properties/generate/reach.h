@@ -42,7 +42,7 @@ void draw_strides(Random random, const GenerateOptions& options, reference::Prog
 
 // In some cases makes the values those near the largest finite ones, if all gradients that the
 // model expects are finite then. Because it asks the model, call it after all other draws.
-void draw_largest(Random random, reference::Program& program);
+void draw_largest(Random random, const GenerateOptions& options, reference::Program& program);
 
 // Returns the names of the features of these draws that a case has (features.h).
 std::vector<std::string> reach_features(const Case& value);

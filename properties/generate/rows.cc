@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <string>
 #include <type_traits>
 
 #include "properties/case/fields.h"
@@ -29,16 +30,18 @@ T draw_value(Random& random, const fields::Row& row) {
   }
 }
 
-}  // namespace
+using RandomFor = std::function<Random(std::string_view)>;
 
-void draw_rows(const std::function<Random(std::string_view)>& random_for,
-               const Capabilities& capabilities, Options& options) {
-  fields::for_each<Options>([&](const auto& field) {
-    using T = std::remove_cvref_t<decltype(field.get(options))>;
+// `prefix` comes before the names of streams, so that fields of two records can have one name.
+template <typename Record>
+void draw_fields(const RandomFor& random_for, const std::string& prefix,
+                 const Capabilities& capabilities, Record& record) {
+  fields::for_each<Record>([&](const auto& field) {
+    using T = std::remove_cvref_t<decltype(field.get(record))>;
     const fields::Row& row = field.row;
     const std::string_view stream = row.stream != nullptr ? row.stream : field.name;
     if (row.percent == 0 || stream == fields::kByHand) return;
-    Random random = random_for(stream);
+    Random random = random_for(prefix + std::string(stream));
     const bool is_drawn = random.percent(row.percent);
     const T value = draw_value<T>(random, row);
     if (!is_drawn || (row.needs && !capabilities.has(*row.needs))) return;
@@ -46,8 +49,23 @@ void draw_rows(const std::function<Random(std::string_view)>& random_for,
       const std::optional<Capability> needs = fields::value_of(value).needs;
       if (needs && !capabilities.has(*needs)) return;
     }
-    field.get(options) = value;
+    field.get(record) = value;
   });
+}
+
+}  // namespace
+
+void draw_rows(const RandomFor& random_for, const Capabilities& capabilities, Options& options) {
+  draw_fields(random_for, "", capabilities, options);
+}
+
+void draw_rows(const RandomFor& random_for, Environment& environment) {
+  draw_fields(random_for, "environment ", Capabilities::all(), environment);
+}
+
+void draw_environment(const RandomFor& random_for, Case& value) {
+  draw_rows(random_for, value.environment);
+  normalize(value.environment, value.program, value.faults);
 }
 
 void follow_verify(const Capabilities& capabilities, reference::Options& drawn) {

@@ -1,12 +1,13 @@
-// rows: the draws of options that depend on no other draw, as the rows of case/fields.h say. Each
-// has random numbers of its own, which the name of its field seeds. Internal to generate/. Pure
-// functions; any thread.
+// rows: the draws of options and of the environment that depend on no other draw, as the rows of
+// case/fields.h say. Each has random numbers of its own, which the name of its field seeds.
+// Internal to generate/. Pure functions; any thread.
 #pragma once
 
 #include <functional>
 #include <string_view>
 
 #include "properties/case/capabilities.h"
+#include "properties/case/case.h"
 #include "properties/generate/random.h"
 #include "reference/program.h"
 
@@ -16,6 +17,10 @@ namespace lockstep::properties {
 // the random numbers of a name.
 void draw_rows(const std::function<Random(std::string_view)>& random_for,
                const Capabilities& capabilities, reference::Options& options);
+
+// The same of the environment. draw_environment() leaves out what means nothing in the case.
+void draw_rows(const std::function<Random(std::string_view)>& random_for, Environment& environment);
+void draw_environment(const std::function<Random(std::string_view)>& random_for, Case& value);
 
 // Payloads are verified in sums in the order of the ranks alone (F3).
 void follow_verify(const Capabilities& capabilities, reference::Options& drawn);

@@ -60,6 +60,12 @@ void draw_user_hook(Random random, const GenerateOptions& options, Case& value) 
     draw_failure(random, value);
 }
 
+void draw_power_sgd_rank(Random random, reference::Program& program) {
+  constexpr fields::Row row = fields::row_of<&reference::Options::power_sgd_rank>();
+  if (program.options.hook == reference::Hook::kPowerSgd && random.percent(row.percent))
+    program.options.power_sgd_rank = row.choices.front();
+}
+
 void find_user_hook_features(const Case& value, std::set<std::string>& found) {
   const reference::Options& options = value.program.options;
   if (options.hook != reference::Hook::kElsewhere) return;

@@ -1,5 +1,5 @@
 // The gloo lane: real Gloo over TCP on the loopback interface. Ranks are threads of this process.
-// In cases with a fault that ends or stops a process, and in a share of all cases, they are
+// In cases with a fault that ends or stops a process, and where the environment says so, they are
 // processes (process_ranks.h). Compiled once per build of the reducer.
 #include <algorithm>
 #include <future>
@@ -25,14 +25,12 @@ using properties::Case;
 using properties::Observation;
 using properties::Subject;
 
-// One case in eight runs its ranks as processes; the program's key decides which.
-constexpr std::uint32_t kProcessesEvery = 8;
-
 bool needs_processes(const Case& c) {
   const auto& faults = c.faults.faults;
-  return std::any_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
-    return properties::needs_process(fault.kind);
-  });
+  return c.environment.processes ||
+         std::any_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
+           return properties::needs_process(fault.kind);
+         });
 }
 
 class GlooLane final : public properties::Lane {
@@ -42,7 +40,7 @@ class GlooLane final : public properties::Lane {
 
   void run(const Case& c, const reference::Expectation& expectation,
            Observation& observation) override {
-    if (needs_processes(c) || c.program.key % kProcessesEvery == 0)
+    if (needs_processes(c))
       processes_.run(c, observation);
     else
       run_threads(c, expectation, observation);

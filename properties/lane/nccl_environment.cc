@@ -16,7 +16,7 @@ constexpr platform::Duration kConnectTimeout = std::chrono::seconds(40);
 NcclEnvironment::NcclEnvironment(Setup setup, const Nccl& nccl)
     : RealEnvironment(std::move(setup)),
       nccl_(nccl),
-      groups_(*nccl.api, *nccl.gpu, program().key, rank()) {
+      groups_(*nccl.api, *nccl.gpu, the_case().environment, rank()) {
   if (nccl_.plan != nullptr) net_faults_ = properties::net_faults_of(the_case());
 }
 

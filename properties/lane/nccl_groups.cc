@@ -28,7 +28,7 @@ Result<std::shared_ptr<NcclProcessGroup>> NcclGroups::make(const Place& place,
   options.keeps_for_shrink = keeps_;
   // Even if this group fails, the next one is not created from an older one.
   const Last last = std::exchange(last_[place.series], {});
-  const bool is_shrunk = shrinks_ && last.group != nullptr && can_shrink(last, place);
+  const bool is_shrunk = environment_.shrinks && last.group != nullptr && can_shrink(last, place);
   const auto made = [&]() -> Result<std::unique_ptr<NcclProcessGroup>> {
     if (!is_shrunk)
       return NcclProcessGroup::connect(api_, gpu_, place.store, place.rank,
@@ -38,7 +38,7 @@ Result<std::shared_ptr<NcclProcessGroup>> NcclGroups::make(const Place& place,
       if (std::find(place.members.begin(), place.members.end(), last.place.members[rank]) ==
           place.members.end())
         excluded.push_back(static_cast<int>(rank));
-    if (names_twice_) excluded.push_back(excluded.front());
+    if (environment_.excludes_twice) excluded.push_back(excluded.front());
     return NcclProcessGroup::shrink(*last.group, std::move(excluded), place.store, options);
   };
   Result<std::unique_ptr<NcclProcessGroup>> group = made();
@@ -107,11 +107,11 @@ Status NcclGroups::start_in_the_old_one(ProcessGroup& old) {
 // Makes the group without the last rank, and sums in it.
 Status NcclGroups::make_smaller(const Last& last, const NcclOptions& options) {
   const int leaving = last.group->size() - 1;
-  const std::vector<int> excluded(names_twice_ ? 2 : 1, leaving);
+  const std::vector<int> excluded(environment_.excludes_twice ? 2 : 1, leaving);
   const auto smaller = NcclProcessGroup::shrink(*last.group, excluded, last.place.store, options);
   if (!smaller) return smaller.error();
   LOCKSTEP_RETURN_IF_ERROR(start_in_the_old_one(*last.group));
-  const bool can_shrink = api_.comm_shrink != nullptr && !cannot_all_shrink_;
+  const bool can_shrink = api_.comm_shrink != nullptr && !environment_.lacks_shrink;
   if (((*smaller)->origin() == std::string_view("ncclCommShrink")) != can_shrink)
     return Status(Code::kInternal, std::string("a healthy group was made smaller by ") +
                                        (*smaller)->origin() + ", and this NCCL has " +
@@ -124,7 +124,7 @@ Status NcclGroups::make_smaller(const Last& last, const NcclOptions& options) {
   if (one != static_cast<float>(leaving))
     return Status(Code::kInternal, "the sum of ones in a group of " + std::to_string(leaving) +
                                        " is " + std::to_string(one));
-  if (!is_late_) return {};
+  if (!environment_.late_peer) return {};
   const auto key = key_of(options.name, static_cast<std::size_t>(last.group->rank()));
   const Result<bool> is_told = last.place.store->set(key, "made");
   if (!is_told) return is_told.error();
@@ -134,12 +134,12 @@ Status NcclGroups::make_smaller(const Last& last, const NcclOptions& options) {
 }
 
 Status NcclGroups::scale_down(NcclOptions options) {
-  if (!scales_down_) return {};
+  if (!environment_.scales_down) return {};
   for (const auto& [series, last] : last_) {
     if (last.group == nullptr || last.group->size() < 2) continue;
     options.name = last.name + "/fewer";
     const bool leaves = last.group->rank() == last.group->size() - 1;
-    if (leaves && is_late_) LOCKSTEP_RETURN_IF_ERROR(start_one_more(last, options));
+    if (leaves && environment_.late_peer) LOCKSTEP_RETURN_IF_ERROR(start_one_more(last, options));
     if (leaves) continue;
     LOCKSTEP_RETURN_IF_ERROR(make_smaller(last, options));
     ++scaled_down_;

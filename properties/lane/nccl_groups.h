@@ -1,14 +1,15 @@
 // NcclGroups: creates the NCCL groups of one rank, and remembers the last group of each series. A
-// series is the groups that follow one another in the recoveries of one reducer. If a group has
-// fewer ranks than its predecessor, half of the programs shrink the predecessor (F4) and the others
-// connect anew; half of them keep communicators for this, in a part of them on every other rank
-// alone: then those who remain have to agree on a new one. The program's key decides.
+// series is the groups that follow one another in the recoveries of one reducer. The case's
+// environment says what is made of a group that has fewer ranks than its predecessor: either the
+// predecessor is shrunk (F4), or the ranks connect anew. It also says which ranks keep
+// communicators for this: if every other rank alone does, those who remain have to agree on a new
+// one.
 //
-// A job may also continue with fewer ranks although nothing has failed. In half of the programs all
-// last groups do so at the end, without the last rank of each. In half of these nobody waits for
-// that rank; in the others it starts one more collective when the others have gone. Half of the
-// programs name a rank that leaves twice, which means the same. In one program of eight the first
-// two ranks have an NCCL without ncclCommShrink: then all of their group connect anew.
+// A job may also continue with fewer ranks although nothing has failed. Where the environment says
+// so, all last groups do so at the end, without the last rank of each. Either nobody waits for that
+// rank, or it starts one more collective when the others have gone. A rank that leaves may be named
+// twice, which means the same. If the first two ranks have an NCCL without ncclCommShrink, all of
+// their group connect anew.
 //
 // All remaining ranks must call shrink() together. Each rank writes into the store of a group that
 // it has created the group, and all ranks see the same keys for the last group, because they have
@@ -23,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/environment.h"
 #include "reducer/comm/nccl/nccl_process_group.h"
 #include "reducer/comm/store.h"
 #include "reducer/device/device.h"
@@ -32,16 +34,10 @@ inline namespace LOCKSTEP_NS {
 
 class NcclGroups {
  public:
-  NcclGroups(const NcclApi& api, Device& gpu, std::uint32_t key, std::uint32_t rank)
-      : api_(api),
-        gpu_(gpu),
-        shrinks_((key >> 8 & 1) != 0),
-        keeps_((key >> 9 & 1) != 0 && ((key >> 11 & 1) != 0 || rank % 2 == 0)),
-        scales_down_((key >> 10 & 1) != 0),
-        is_late_((key >> 23 & 1) != 0),
-        names_twice_((key >> 24 & 1) != 0),
-        cannot_all_shrink_((key >> 25 & 7) == 1) {
-    if (cannot_all_shrink_ && rank < 2) api_.comm_shrink = nullptr;
+  NcclGroups(const NcclApi& api, Device& gpu, const properties::Environment& environment,
+             std::uint32_t rank)
+      : api_(api), gpu_(gpu), environment_(environment), keeps_(keeps(environment, rank)) {
+    if (environment.lacks_shrink && rank < 2) api_.comm_shrink = nullptr;
   }
 
   struct Place {
@@ -69,6 +65,10 @@ class NcclGroups {
     std::string name;
     Place place;
   };
+  static bool keeps(const properties::Environment& environment, std::uint32_t rank) {
+    using enum properties::Environment::Keeps;
+    return environment.keeps == kAllRanks || (environment.keeps == kEvenRanks && rank % 2 == 0);
+  }
   static bool can_shrink(const Last& last, const Place& place);
   static Status start_in_the_old_one(ProcessGroup& old);
   Status make_smaller(const Last& last, const NcclOptions& options);
@@ -79,12 +79,8 @@ class NcclGroups {
 
   NcclApi api_;
   Device& gpu_;
-  const bool shrinks_;
-  const bool keeps_;
-  const bool scales_down_;
-  const bool is_late_;                 // whether the rank that leaves starts one more collective
-  const bool names_twice_;             // whether a rank that leaves is excluded twice
-  const bool cannot_all_shrink_;       // whether the first two ranks have no ncclCommShrink
+  const properties::Environment environment_;
+  const bool keeps_;                   // whether this rank keeps its communicators
   std::map<std::int64_t, Last> last_;  // by series
   std::uint32_t shrunk_ = 0;
   std::uint32_t shrunk_by_nccl_ = 0;

@@ -48,6 +48,7 @@ class RealEnvironment : public RankEnvironment {
   static Setup setup_of(const properties::RankJob& job);
 
   std::uint32_t rank() const override { return setup_.rank; }
+  const properties::Environment& of_case() const override { return the_case().environment; }
   std::optional<Joining> joining() const override { return setup_.joining; }
   void begin_connect(std::uint32_t step) override;
   Result<Memberships> connect(const Roster& roster) override;

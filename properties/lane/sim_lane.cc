@@ -49,6 +49,7 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::Case;
+using properties::Environment;
 using properties::Observation;
 using properties::Subject;
 
@@ -71,34 +72,31 @@ simulation::Schedule to_simulation(const properties::Schedule& schedule) {
   return out;
 }
 
-// Some programs receive messages at once, others late: with a latency every message arrives after
-// all computation.
-simulated::Latency latency_of(std::uint32_t key) {
+simulated::Latency latency_of(Environment::Latency latency) {
   using std::chrono::microseconds;
-  switch (key % 3) {
-    case 0:
-      return {};
-    case 1:
+  switch (latency) {
+    case Environment::Latency::kShort:
       return {microseconds(0), microseconds(20)};
-    default:
+    case Environment::Latency::kLong:
       return {microseconds(50), microseconds(200)};
+    case Environment::Latency::kNone:
+      break;
   }
+  return {};
 }
 
-// In some programs a group cannot be shrunk on one of the ranks that remain: the call fails there.
-// All of them must then give up, and the next group is made anew.
-bool is_shrink_faulty(const Case& c) {
-  return !c.faults.faults.empty() && (c.program.key >> 12 & 3) == 0;
-}
+// Where a group cannot be shrunk on one of the ranks that remain, all of them must give up, and the
+// next group is made anew.
+bool is_shrink_faulty(const Case& c) { return c.environment.shrink_fails_on != 0; }
 
-// In some a communicator cannot be revoked on one rank, or not to the end. The rank must then abort
-// it, and the next group is made anew.
+// Where a communicator cannot be revoked on one rank, or not to the end, the rank must abort it,
+// and the next group is made anew.
 std::optional<simulated::SimNcclFault> fault_of_revoke(const Case& c) {
   using Kind = simulated::SimNcclFault::Kind;
-  if (c.faults.faults.empty() || (c.program.key >> 19 & 1) != 0) return std::nullopt;
+  if (c.environment.revoke_fails_on == 0) return std::nullopt;
   simulated::SimNcclFault fault;
-  fault.kind = (c.program.key >> 21 & 1) == 0 ? Kind::kResult : Kind::kAsyncError;
-  fault.process = static_cast<int>((c.program.key >> 22) % c.program.world);
+  fault.kind = c.environment.revoke_fails_late ? Kind::kAsyncError : Kind::kResult;
+  fault.process = static_cast<int>(c.environment.revoke_fails_on - 1);
   fault.function = "ncclCommRevoke";
   return fault;
 }
@@ -197,7 +195,7 @@ class SimEnvironment final : public RankEnvironment {
         options.fails_call = [this] { return fails_call(); };
       gpu_ = std::make_unique<simulated::SimDevice>(std::move(options));
     }
-    if (world_.nccl) nccl_.emplace(world_.nccl->api(), *gpu_, c.program.key, rank);
+    if (world_.nccl) nccl_.emplace(world_.nccl->api(), *gpu_, c.environment, rank);
   }
 
   std::uint32_t rank() const override { return rank_; }
@@ -379,7 +377,7 @@ class SimEnvironment final : public RankEnvironment {
 
   Resume meet(bool finished, std::uint32_t next_step) override {
     Resume resume = world_.coordinator->meet(rank_, finished, next_step);
-    if (resume.recover && agrees_on_rosters())
+    if (resume.recover && case_.environment.rosters)
       rosters_.check(resume.roster.generation, resume.roster.members);
     return resume;
   }
@@ -391,8 +389,8 @@ class SimEnvironment final : public RankEnvironment {
     return nccl_ ? nccl_->scale_down(nccl_options()) : Status();
   }
 
-  // Times cost time: one program in four has them.
-  bool wants_times() const override { return (case_.program.key >> 5 & 3) == 0; }
+  const Environment& of_case() const override { return case_.environment; }
+  bool wants_times() const override { return case_.environment.times; }
   bool detailed() const override { return world_.detailed; }
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
@@ -445,9 +443,6 @@ class SimEnvironment final : public RankEnvironment {
     staged_uses_->begin_step();
     if (wrong_answer_.empty()) wrong_answer_ = staged_uses_->flaw();
   }
-
-  // One program in four agrees on its rosters through a store, as real ranks do (F9).
-  bool agrees_on_rosters() const { return (case_.program.key >> 7 & 3) == 3; }
 
   // A group that goes through host memory, and whose waits for the GPU fail twice, keeps its
   // stream.
@@ -627,22 +622,12 @@ class SimLane final : public properties::Lane {
     });
   }
 
-  // The release of NCCL that the subject names. Otherwise some programs have another one than the
+  // The release of NCCL that the subject names. Otherwise some cases have another one than the
   // simulator's own: of those that add in the same order.
   int nccl_version(const Case& c) const {
     if (nccl_version_) return *nccl_version_;
-    switch (c.program.key >> 16 & 15) {
-      case 10:
-      case 11:
-        return *faults::nccl_release("2.23");
-      case 12:
-        return *faults::nccl_release("2.27");
-      case 13:
-      case 14:
-        return *faults::nccl_release("2.32");
-      default:
-        return simulated::SimNcclOptions().version;
-    }
+    const std::string_view release = properties::release_of(c.environment.nccl);
+    return release.empty() ? simulated::SimNcclOptions().version : *faults::nccl_release(release);
   }
 
   // The faults that the run plans. Where NCCL loses the errors of a rank's own network, nobody can
@@ -661,7 +646,8 @@ class SimLane final : public properties::Lane {
     const auto steps = static_cast<std::uint32_t>(c.program.steps.size());
     scheduler_.reset(schedule);
     world_->injector.reset(faults_of(c), c.program.world, std::max(steps, 1u));
-    world_->network.reset(scheduler_, world_->injector, latency_of(c.program.key), c.program.key);
+    world_->network.reset(scheduler_, world_->injector, latency_of(c.environment.latency),
+                          c.environment.latency_seed);
     if (c.program.options.transport == reference::Transport::kNccl) {
       simulated::SimNcclOptions options;
       options.version = nccl_version(c);
@@ -671,7 +657,7 @@ class SimLane final : public properties::Lane {
           c.faults.faults.empty() && c.program.options.join == reference::Join::kNone;
       if (is_shrink_faulty(c)) {
         simulated::SimNcclFault fault;
-        fault.process = static_cast<int>(c.program.key % c.program.world);
+        fault.process = static_cast<int>(c.environment.shrink_fails_on - 1);
         fault.function = "ncclCommShrink";
         options.faults.push_back(fault);
       }

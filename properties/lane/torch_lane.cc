@@ -7,14 +7,14 @@
 namespace lockstep::properties {
 namespace {
 
-constexpr std::uint32_t kProcessesEvery = 4;  // one case in this many; its key decides
-
 bool needs_processes(const Case& c) {
   using enum faults::Kind;
   const auto& faults = c.faults.faults;
-  return std::any_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
-    return fault.kind == kRankExit || fault.kind == kRankPause || fault.kind == kOperationStall;
-  });
+  return c.environment.processes ||
+         std::any_of(faults.begin(), faults.end(), [](const faults::Fault& fault) {
+           return fault.kind == kRankExit || fault.kind == kRankPause ||
+                  fault.kind == kOperationStall;
+         });
 }
 
 class TorchLane final : public Lane {
@@ -23,7 +23,7 @@ class TorchLane final : public Lane {
   explicit TorchLane(const Subject& subject)
       : processes_(subject), has_threads_(subject.kind == Subject::Kind::kTorch) {}
   void run(const Case& c, const reference::Expectation&, Observation& observation) override {
-    if (!has_threads_ || needs_processes(c) || c.program.key % kProcessesEvery == 0)
+    if (!has_threads_ || needs_processes(c))
       processes_.run(c, observation);
     else
       processes_.run_as_threads(c, observation);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "properties/case/environment.h"
 #include "properties/observe/meeting.h"
 #include "reducer/base/status.h"
 #include "reducer/options.h"
@@ -49,6 +50,11 @@ class RankEnvironment {
  public:
   virtual ~RankEnvironment() = default;
   virtual std::uint32_t rank() const = 0;  // the original rank
+  // Returns what the case says of the environment.
+  virtual const properties::Environment& of_case() const {
+    static const properties::Environment simplest;
+    return simplest;
+  }
 
   // Returns the GPU of the rank's tensors, if both the case and the lane have one; the GPU outlives
   // the tensors. Null means that the tensors are in host memory.

@@ -29,6 +29,7 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 using properties::Call;
+using properties::Environment;
 using properties::ObservedGradient;
 using properties::ObservedStep;
 using properties::RankObservation;
@@ -36,13 +37,6 @@ using reference::PassKind;
 using reference::Program;
 
 constexpr int kMaxJoinAttempts = 3;
-// Flight records cost time: one program in kTold has them, and one in kToldEnds if all ends well.
-constexpr std::uint32_t kTold = 2;
-constexpr std::uint32_t kToldEnds = 16;
-constexpr std::uint32_t kToldTraces = 8;  // One program in kToldTraces has the trace as text.
-constexpr std::uint32_t kAsks = 32;       // The ranks of one program in kAsks ask for diagnoses.
-constexpr std::uint32_t kDiffers = 4;     // Those of one in kDiffers join with options that differ.
-constexpr std::uint32_t kTries = 4;       // Those of one in kTries try what has failed.
 
 // The host, whose memory the fault plan may refuse to this rank.
 class RankDevice final : public HostDevice {
@@ -68,7 +62,7 @@ class Training {
         step_errs_(expected_errors.after({})),
         environment_(environment),
         observation_(observation),
-        engine_(used_workers(program, environment), tie_seed(program, environment.rank())),
+        engine_(used_workers(program, environment), tie_seed(environment)),
         watch_(environment),
         recorder_(program, watch_),
         taken_(program),
@@ -121,7 +115,7 @@ class Training {
       train_all(step);
     }
     if (observation_.construction.ok()) observation_.layout = subject_->saved_layout();
-    note_wrong(subject_->wrong_layout());
+    if (environment_.of_case().reads_layouts) note_wrong(subject_->wrong_layout());
     stop_recording();
     user_.take_groups({});  // so that the reducer is the last owner of its groups
     observation_.exited = environment_.exited();
@@ -156,8 +150,8 @@ class Training {
   }
 
   // The ranks must not fire their hooks in one common order.
-  static std::uint64_t tie_seed(const Program& program, std::uint32_t rank) {
-    return (std::uint64_t{program.key} << 8) + rank + 1;
+  static std::uint64_t tie_seed(const RankEnvironment& environment) {
+    return (std::uint64_t{environment.of_case().hook_seed} << 8) + environment.rank() + 1;
   }
 
   // Hooks run in the order in which they were added, so the recorder's are added again whenever the
@@ -293,7 +287,7 @@ class Training {
     while (true) {
       const bool recovering = train_on(step);
       if (environment_.exited()) break;
-      if (recovering || tells(kToldEnds)) note_flight_record();
+      if (recovering || writes(Environment::Records::kOfAll)) note_flight_record();
       if (!recovering) try_join_that_differs();
       if (!recovering && leaves_at_once()) {
         if (Status status = environment_.go_on_with_fewer(); !status.ok())
@@ -346,12 +340,12 @@ class Training {
   // Called when the rank is done. All ranks of a program come here, or none does.
   void try_join_that_differs() {
     const bool may_fail = std::find(step_errs_.begin(), step_errs_.end(), true) != step_errs_.end();
-    const bool tries = (program_.key >> 11) % kDiffers == 1 && !may_fail;
-    if (!tries || may_mismatch()) return;
+    const Environment& asked = environment_.of_case();
+    if (asked.unlike_join == Environment::UnlikeJoin::kNone || may_fail || may_mismatch()) return;
     if (environment_.leaves_at_once() || !environment_.is_undisturbed()) return;
     environment_.begin_step(static_cast<std::uint32_t>(program_.steps.size()));
     std::string& wrong = observation_.wrong_answer;
-    const std::string flaw = subject_->wrong_join(program_.key >> 14);
+    const std::string flaw = subject_->wrong_join(asked);
     if (wrong.empty()) wrong = flaw;
   }
 
@@ -435,25 +429,25 @@ class Training {
     if (observation_.wrong_answer.empty()) observation_.wrong_answer = std::move(answer);
   }
 
-  // Called between two passes, in the middle of one, and after a failure. Programs that are written
-  // by hand have the key 0, and do not ask.
+  // Called between two passes, in the middle of one, and after a failure.
   void ask_for_diagnosis() {
     std::string& wrong = observation_.wrong_answer;
-    if (wrong.empty() && (program_.key >> 18) % kAsks == 1)
+    if (wrong.empty() && environment_.of_case().asks_diagnosis)
       wrong = subject_->wrong_diagnosis(environment_.keeps_records());
   }
 
   // Called after a failure, when the rank has ended its groups.
   void ask_for_more() {
     std::string& wrong = observation_.wrong_answer;
-    if (wrong.empty() && (program_.key >> 14) % kTries == 1) wrong = subject_->wrong_refusal();
+    if (wrong.empty() && environment_.of_case().asks_after_failure)
+      wrong = subject_->wrong_refusal();
   }
 
   // Called after the rank has ended its group: the group starts no collective, and its first cause
   // stays (process_group.h).
   void try_ended_group() {
     std::string& wrong = observation_.wrong_answer;
-    if (!wrong.empty() || (program_.key >> 23) % kTries != 1) return;
+    if (!wrong.empty() || !environment_.of_case().uses_ended_group) return;
     ProcessGroup& group = *memberships_.front().group;
     group.abort(Status(Code::kInternal, "a second cause"));
     std::int64_t sequence = kNone;
@@ -472,20 +466,21 @@ class Training {
     return is_seen ? recorder_.has_started() : subject_->launched_in_pass();
   }
 
-  bool tells(std::uint32_t one_in) const {
-    return environment_.detailed() || program_.key % one_in == 0;
+  // Returns whether the rank writes these records, or more. They cost time.
+  bool writes(Environment::Records records) const {
+    return environment_.detailed() || environment_.of_case().records >= records;
   }
 
   // Only the first flight record of a generation is stored.
   void note_flight_record() {
-    if (!tells(kTold)) return;
+    if (!writes(Environment::Records::kOfFailures)) return;
     auto& records = observation_.records;
     if (!records.empty() && records.back().generation == generation_) return;
     const std::uint32_t group = reference::group_of(program_, environment_.rank());
     std::optional<FlightRecord> record = subject_->flight_record();
     if (!record) return;
     records.push_back({generation_, group, std::move(*record)});
-    if (tells(kToldTraces)) records.back().trace = subject_->trace_text();
+    if (writes(Environment::Records::kWithTraces)) records.back().trace = subject_->trace_text();
   }
 
   // Called when nothing runs any more: records the state of this rank's current step.

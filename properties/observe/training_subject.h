@@ -107,10 +107,10 @@ class TrainingSubject {
   // answers, or an empty text.
   virtual std::string wrong_refusal() { return {}; }
   // Called by all ranks of a group when they are done: lets them join uneven inputs with options in
-  // which one rank differs (S2), as the key says, and returns what is wrong with the answer, or an
-  // empty text. The group has failed afterwards.
-  virtual std::string wrong_join(std::uint64_t key) {
-    static_cast<void>(key);
+  // which one rank differs (S2), as the environment says, and returns what is wrong with the
+  // answer, or an empty text. The group has failed afterwards.
+  virtual std::string wrong_join(const properties::Environment& environment) {
+    static_cast<void>(environment);
     return {};
   }
   // The next two are called on the thread that starts the collective, just before it starts.

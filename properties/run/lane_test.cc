@@ -279,7 +279,7 @@ TEST(Lanes, RankOrderedBitsDoNotDependOnTheTransportNorOnWhereRanksRun) {
     const auto& parameters = c.program.parameters;
     const auto is_elsewhere = [](const auto& parameter) { return parameter.device != 0; };
     if (std::any_of(parameters.begin(), parameters.end(), is_elsewhere)) continue;
-    c.program.key |= 1;  // a thread each, unless a fault needs a process
+    c.environment.processes = false;  // a thread each, unless a fault needs a process
     c.program.options.order = reference::Order::kRankOrder;
     const auto bits_in = [&](CaseRunner& runner, reference::Transport transport) {
       c.program.options.transport = transport;
@@ -451,8 +451,7 @@ TEST(Lanes, TheSameCaseHasTheSameBitsInSimulationAndOnGloo) {
   int compared = 0;
   for (std::uint64_t i = 0; compared < 40 && i < 400; ++i) {
     Case c = generate(13, i, options);
-    // An odd key: the Gloo lane runs the ranks as threads, and not as processes.
-    c.program.key |= 1;
+    c.environment.processes = false;
     if (needed(c).has(Capability::kErrors)) continue;
     const Verdict in_sim = sim.run(c);
     const Verdict on_gloo = gloo.run(c);

@@ -29,13 +29,14 @@ std::size_t count_on(bool is_on, bool one_differs, std::size_t ranks) {
 
 }  // namespace
 
-std::string flaw_of_join(DataParallel& parallel, std::uint64_t key) {
+std::string flaw_of_join(DataParallel& parallel, const properties::Environment& environment) {
+  using enum properties::Environment::UnlikeJoin;
   const FlightRecord own = parallel.flight_record();
   const auto ranks = static_cast<std::size_t>(own.size);
-  const bool is_other = static_cast<std::uint64_t>(own.rank) == key % ranks;
-  const bool throws = (key >> 8 & 1) != 0;
-  const bool by_active = (key >> 9 & 1) != 0;
-  const bool throws_differ = (key >> 10 & 1) != 0;
+  const bool is_other = static_cast<std::size_t>(own.rank) == environment.unlike_rank % ranks;
+  const bool throws = environment.unlike_terminates;
+  const bool by_active = environment.unlike_divides_active;
+  const bool throws_differ = environment.unlike_join == kTermination;
   JoinOptions options;
   options.throw_on_early_termination = throws != (is_other && throws_differ);
   options.divide_by_active = by_active != (is_other && !throws_differ);

@@ -7,16 +7,17 @@
 #include <cstdint>
 #include <string>
 
+#include "properties/case/environment.h"
 #include "reducer/data_parallel.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 // Returns what is wrong with the answer that this rank gets, or an empty text. Every rank of the
-// group calls this with the same key, which chooses the rank and the option, when none of them
-// trains or joins. A group of one rank has nobody to differ from, and may go on; any other one has
+// group calls this with the same environment, whose join is unlike, when none of them trains or
+// joins. A group of one rank has nobody to differ from, and may go on; any other one has
 // failed afterwards.
-std::string flaw_of_join(DataParallel& parallel, std::uint64_t key);
+std::string flaw_of_join(DataParallel& parallel, const properties::Environment& environment);
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

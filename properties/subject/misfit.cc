@@ -259,11 +259,6 @@ void swap_parameters(const reference::Program& program,
   std::iter_swap(find(choices[pick]), find(choices[(pick + 1) % choices.size()]));
 }
 
-// Returns a number that says in which of several ways the rank does not fit.
-std::uint32_t variant_of(const reference::Program& program) {
-  return program.misfit.pick + (program.key >> 4u) % 60;
-}
-
 }  // namespace
 
 std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameters,
@@ -288,7 +283,7 @@ void apply_misfit(const reference::Program& program, const reference::Program& s
   if (change_options(kind, infos, inputs.options)) return;
   if (kind == MisfitKind::kSwapped) return swap_parameters(program, parameters, inputs);
   const std::optional<std::uint32_t> target = reference::changed_parameter(program);
-  if (!target) return add_tensor(kind, variant_of(program), inputs);
+  if (!target) return add_tensor(kind, program.misfit.variant, inputs);
   const auto listed =
       std::find(inputs.parameters.begin(), inputs.parameters.end(), parameters[*target]);
   LOCKSTEP_CHECK(listed != inputs.parameters.end());
@@ -321,7 +316,7 @@ bool has_misfit_group(reference::MisfitKind kind) {
 
 Membership with_misfit_group(const reference::Program& program, const Membership& membership) {
   const MisfitKind kind = program.misfit.kind;
-  const std::uint32_t variant = variant_of(program);
+  const std::uint32_t variant = program.misfit.variant;
   Membership out = membership;
   if (out.backward_group && variant % 2 == 1) {
     out.backward_group =

@@ -22,7 +22,6 @@ namespace {
 using properties::ObservedCollective;
 using reference::PassKind;
 
-constexpr std::uint32_t kLayouts = 4;  // The layouts of one program in kLayouts are looked at.
 
 // The production reducer, or several of them (F7), in the class that users use.
 class ProductionSubject final : public TrainingSubject {
@@ -169,7 +168,7 @@ class ProductionSubject final : public TrainingSubject {
   }
 
   std::string wrong_layout() const override {
-    if (program_ == nullptr || program_->key % kLayouts != 1) return {};
+    if (program_ == nullptr) return {};
     const bool is_coalesced = program_->options.launch == reference::Launch::kAfterBackward &&
                               program_->options.pinned == 0;
     const std::vector<std::uint64_t> limits =
@@ -207,8 +206,8 @@ class ProductionSubject final : public TrainingSubject {
     return {};
   }
 
-  std::string wrong_join(std::uint64_t key) override {
-    return users_.empty() ? std::string() : flaw_of_join(*users_.front().parallel, key);
+  std::string wrong_join(const properties::Environment& environment) override {
+    return users_.empty() ? std::string() : flaw_of_join(*users_.front().parallel, environment);
   }
 
   std::string trace_text() const override {
@@ -415,7 +414,7 @@ class ProductionSubject final : public TrainingSubject {
           pinned_layout_.empty() ? save(drawn_layout(parameters, program)) : pinned_layout_;
       Result<Layout> layout = load_layout(text);
       if (!layout) return failed(layout.error());
-      if (load_layout(with_another_digit(text, program.key)))
+      if (load_layout(with_another_digit(text, program.options.pinned)))
         return failed(
             Status(Code::kInternal, "a layout was loaded of which a number had been changed"));
       options.pinned_layout = std::move(*layout);
@@ -529,7 +528,7 @@ class ProductionSubject final : public TrainingSubject {
         return make_user_hook(user_hook_of(parameters, program), engine, environment);
       case reference::Hook::kPowerSgd:
         return make_power_sgd_hook(
-            {static_cast<int>(reference::power_sgd_rank(program)), reference::kPowerSgdSeed});
+            {static_cast<int>(program.options.power_sgd_rank), reference::kPowerSgdSeed});
       case reference::Hook::kNone:
         break;
     }

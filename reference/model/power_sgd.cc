@@ -184,7 +184,7 @@ std::pair<std::size_t, std::size_t> power_sum_counts(const Setting& setting,
   std::pair<std::size_t, std::size_t> counts;
   for (const std::uint32_t p : bucket.parameters) {
     const auto [rows, columns, factors] =
-        power_matrix(setting.parameter(p), power_sgd_rank(setting.program));
+        power_matrix(setting.parameter(p), setting.options().power_sgd_rank);
     counts.first += factors > 0 ? rows * factors : element_count(setting.parameter(p));
     counts.second += columns * factors;
   }
@@ -203,7 +203,7 @@ std::vector<Floats> run_power_sgd(const Setting& setting, const ExpectedBucket& 
   std::vector<Member> others;
   for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
     const std::uint32_t p = bucket.parameters[m];
-    const PowerMatrix shape = power_matrix(setting.parameter(p), power_sgd_rank(setting.program));
+    const PowerMatrix shape = power_matrix(setting.parameter(p), setting.options().power_sgd_rank);
     Member made = make_member(shape, m, divisor, gradients[m], state[p]);
     if (made.memory.q.values.empty())
       made.memory.q = {shape.columns, shape.factors, Floats(shape.columns * shape.factors)};

@@ -13,8 +13,6 @@
 
 namespace lockstep::reference {
 
-// Of the hook that a program has: most have rank 2, and the others rank 1.
-inline std::uint32_t power_sgd_rank(const Program& program) { return program.key % 4 == 1 ? 1 : 2; }
 constexpr std::uint64_t kPowerSgdSeed = 1;
 
 // A gradient as a matrix, in memory order. Without factors it is not compressed.
