@@ -72,7 +72,9 @@ TEST(Components, AreSortedAndTheSameInBothBuilds) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].name, seeded[i].name);
     EXPECT_FALSE(all[i].what.empty());
-    if (i > 0) EXPECT_LT(all[i - 1].name, all[i].name);
+    if (i > 0) {
+      EXPECT_LT(all[i - 1].name, all[i].name);
+    }
   }
   EXPECT_EQ(find_component("none", false), nullptr);
 }
