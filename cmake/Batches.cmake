@@ -114,7 +114,7 @@ endfunction()
 # The first has options of its own in one of the builds; so batches are the same ones in all. What the second defines is not in
 # the namespace of a build: of several copies the linker takes one, which it cannot if the copies come with other things. The
 # others have names that another source has, too; without roster.cc such sources come into one batch.
-lockstep_alone(reducer/comm/roster.cc properties/lane/roster_check.cc properties/lane/board_check.cc properties/lane/host_ranks.cc
+lockstep_alone(reducer/comm/roster.cc properties/lane/roster_check.cc properties/lane/host_ranks.cc
                properties/lane/rank_host.cc properties/lane/rank_run.cc
                reducer/device/host/host_device.cc reducer/device/cuda/cuda_error.cc
                reducer/bucket/layout.cc reducer/comm/gloo/mesh_connections.cc faults/sim/nccl/ring.cc

@@ -44,7 +44,7 @@ function add_rooms(folder, list,   rooms, parts, i, j, count) {
 }
 
 BEGIN {
-  add_rooms("properties", "case generate shrink explain process hosts observe subject oracle lane report run compare campaign cli")
+  add_rooms("properties", "case generate shrink explain process hosts observe subject oracle components lane report run compare campaign cli")
   add_rooms("reducer", "base platform bucket,diagnosis,core device,tensor autograd,comm,device/host,device/cuda " \
                        "hooks,comm/gloo,comm/nccl . example")
 }
@@ -122,6 +122,13 @@ function check_reducer_part(from, path, where, header) {
   }
 }
 
+# A lane sees of the reducer what users see, what carries its collectives and its memory, and which failures concern a group.
+function check_lane(where, header) {
+  if (header == "reducer/data_parallel.h" || header == "reducer/failure_board.h") return
+  if (header !~ /^reducer\/(base|platform|comm|device)\//)
+    complain(where, header " in properties/lane/: fuzz this part by itself, as a component (properties/components/)")
+}
+
 # Includes in quotes: from the root of the sources.
 function check_own(from, path, where, header, to) {
   if (header == "lockstep_platform/build_namespace.h" && path == "reducer/base/build_namespace.h") return
@@ -146,6 +153,8 @@ function check_own(from, path, where, header, to) {
   if (check_rooms(path, where, header)) return
   if (!may_use(from, to) && !(from == "faults" && to == "reference" && is_test(path)))
     complain(where, from "/ includes " header ": " from "/ must not know " to "/")
+  else if (to == "reducer" && path ~ /^properties\/lane\// && !is_test(path))
+    check_lane(where, header)
   else if (to == "reducer")
     check_reducer_part(from, path, where, header)
 }

@@ -24,13 +24,16 @@
 #include "properties/cli/scratch.h"
 #include "properties/cli/server.h"
 #include "properties/cli/workers.h"
+#include "properties/components/search.h"
 #include "properties/generate/generate.h"
 #include "properties/report/evaluation.h"
 #include "properties/shrink/size.h"
+#include "reducer/base/check.h"
 
 namespace lockstep::properties {
 namespace {
 
+using components::Component;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTurnOfTrial{5};  // for each trial in turn
@@ -180,8 +183,26 @@ class Eval {
     return {};
   }
 
+  static const Component* component_for(const seeded::Bug& bug) {
+    return components::find_component(components::component_of(bug), true);
+  }
+
+  // The components that look for the bug: all, if that was asked for, or the one that its patch
+  // names; none if generated programs have to find it.
+  std::vector<const Component*> components_for(const std::string& id) const {
+    std::vector<const Component*> list;
+    if (options_.components)
+      for (const Component& each : components::components(true)) list.push_back(&each);
+    if (options_.components) return list;
+    for (const seeded::Bug& bug : seeded::bugs())
+      if (const Component* const own = component_for(bug); own != nullptr && bug.id == id)
+        list.push_back(own);
+    return list;
+  }
+
   EvaluationSettings settings() const {
-    return {options_.cases, "sim", kCommit, options_.policy ? name_of(*options_.policy) : ""};
+    return {options_.cases, options_.components ? "components" : "sim", kCommit,
+            options_.policy ? name_of(*options_.policy) : ""};
   }
   GenerateOptions generate_options(const Subject& subject) const {
     GenerateOptions options;
@@ -190,7 +211,38 @@ class Eval {
     return options;
   }
 
+  // Looks for a bug with components, one after the other, until one finds it.
+  Status try_components(const TrialKey& key, const std::vector<const Component*>& list) {
+    components::SearchOptions search;
+    search.seed = key.second;
+    search.most = options_.cases;
+    search.shrink_seconds = options_.shrink_seconds;
+    search.is_interrupted = interrupted;
+    LOCKSTEP_CHECK(seeded::select(key.first));
+    const Clock::time_point start = Clock::now();
+    BugTrial trial;
+    trial.bug = key.first;
+    trial.seed = key.second;
+    for (const Component* const component : list) {
+      const Result<components::SearchResult> result = components::search(*component, search);
+      if (!result) return result.error();
+      trial.executions += result->situations;
+      if (!result->failed) continue;
+      trial.found = true;
+      trial.reached = trial.triggered = 1;  // at least
+      trial.oracle = fmt::format("component {}", component->name);
+      trial.index = result->failed->index;
+      if (options_.shrink_seconds > 0) trial.shrunk = result->failed->choices.size();
+      break;
+    }
+    (void)seeded::select("");
+    trial.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    return interrupted() ? Status() : log_.add(trial);
+  }
+
   Status start(const TrialKey& key) {
+    if (const auto list = components_for(key.first); !list.empty())
+      return try_components(key, list);
     Result<Subject> subject = parse_subject("seeded:" + key.first);
     if (!subject) return subject.error();
     WorkerPlan plan;

@@ -17,6 +17,7 @@ struct EvalOptions {
   std::uint64_t cases = 20'000;  // the most cases of a trial
   std::uint64_t seed = 1;        // the seed of the first trial; each further trial adds one
   int jobs = 1;                  // how many trials run at once
+  bool components = false;       // every component looks for each bug, and no program
   double shrink_seconds = 0;     // to make each case small that found its bug; 0: none is
   // The policy of every schedule. Without a value, cases draw a policy.
   std::optional<Schedule::Policy> policy;

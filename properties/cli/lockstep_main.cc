@@ -21,6 +21,7 @@
 #include "properties/case/case_json.h"
 #include "properties/cli/campaign.h"
 #include "properties/cli/commands.h"
+#include "properties/cli/component.h"
 #include "properties/cli/corpus_check.h"
 #include "properties/cli/demo.h"
 #include "properties/cli/doctor.h"
@@ -90,6 +91,7 @@ struct Arguments {
   ExplainOptions explain;
   EvalOptions eval;
   ExhaustOptions exhaust;
+  ComponentOptions component;
   ScalingOptions scaling;
   MatrixOptions matrix;
 };
@@ -589,6 +591,8 @@ CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
   add_whole(*command, "--seed", options.seed, "of the first trial")->default_str("1");
   command->add_option("--jobs", options.jobs, "trials at once")->check(CLI::Range(1, 64));
   add_policy(*command, options.policy);
+  command->add_flag("--components", options.components,
+                    "look with every component, and not with programs; --cases are situations");
   add_seconds(*command, "--shrink-time", options.shrink_seconds,
               "seconds to make each case small that found its bug", true)
       ->default_str("0");
@@ -798,6 +802,8 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
                         return code != 0 ? code : run_eval(a.eval);
                       }});
   commands.push_back({add_matrix(app, a), [&a] { return matrix(a); }});
+  commands.push_back(
+      {add_component(app, a.component), [&a] { return run_component(a.component); }});
   commands.push_back({add_exhaust(app, a), [&a] { return exhaust_command(a); }});
   commands.push_back(
       {add_explain_bits(app, a.explain), [&a] { return run_explain_bits(a.explain); }});
@@ -868,7 +874,7 @@ int run(int argc, char** argv) {
   arguments.fuzz.program = arguments.replay.program = arguments.shrink.program = program;
   arguments.campaign_command.program = arguments.matrix.program = program;
   arguments.matrix.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
-  arguments.exhaust.program = program;
+  arguments.exhaust.program = arguments.component.program = program;
   std::vector<Command> commands = add_commands_on_cases(app, arguments);
   for (Command& command : add_other_commands(app, arguments))
     commands.push_back(std::move(command));

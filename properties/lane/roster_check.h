@@ -31,11 +31,5 @@ class RosterCheck {
   std::string wrong_;
 };
 
-// Asks one process, alone with a store that `key` determines, for a roster: with options that it
-// has to refuse or to accept; where the store holds what nobody has written; where a call of the
-// store fails; and among members and others whom chance has put there (F9). Returns a sentence
-// about the first wrong answer; empty if there is none. It takes a little virtual time.
-std::string wrongly_agreed(std::uint32_t key);
-
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

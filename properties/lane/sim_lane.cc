@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -17,26 +16,12 @@
 #include "faults/sim/process_group.h"
 #include "faults/sim/scheduler/scheduler.h"
 #include "properties/case/hook_error.h"
-#include "properties/lane/agreement_check.h"
-#include "properties/lane/board_check.h"
-#include "properties/lane/failure_check.h"
-#include "properties/lane/frame_check.h"
-#include "properties/lane/group_check.h"
-#include "properties/lane/header_check.h"
 #include "properties/lane/host_side_check.h"
-#include "properties/lane/join_state_check.h"
 #include "properties/lane/lane.h"
-#include "properties/lane/layout_check.h"
-#include "properties/lane/lone_rank_check.h"
 #include "properties/lane/nccl_groups.h"
-#include "properties/lane/placement_check.h"
 #include "properties/lane/refusal_check.h"
 #include "properties/lane/report_check.h"
 #include "properties/lane/roster_check.h"
-#include "properties/lane/rows_check.h"
-#include "properties/lane/staged_check.h"
-#include "properties/lane/wait_check.h"
-#include "properties/lane/wrong_calls.h"
 #include "properties/observe/coordinator.h"
 #include "properties/observe/training.h"
 #include "properties/subject/subject_factory.h"
@@ -113,7 +98,6 @@ struct World {
   simulated::GroupOptions group;
   std::optional<simulated::SimNccl> nccl;  // for a case that uses NCCL
   bool aborts_may_hang = false;            // in that NCCL
-  bool notices_lost_peers = true;          // and so here
   bool detailed = false;
   std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
 };
@@ -205,37 +189,6 @@ class SimEnvironment final : public RankEnvironment {
     return wrong_answer_.empty() ? rosters_.wrong() : wrong_answer_;
   }
 
-  // The ranks of three in four programs ask what a group over NCCL tells them (F2). They do so
-  // before they train, as no fault of the plan acts then. A fault that the lane plans for one call
-  // does.
-  void ask_a_group() {
-    const bool asks = nccl_ && case_.program.world > 1 && (case_.program.key >> 27 & 3) != 0;
-    if (!asks || world_.aborts_may_hang || is_shrink_faulty(case_) || fault_of_revoke(case_))
-      return;
-    wrong_answer_ =
-        wrongly_told(world_.nccl->api(), *gpu_, world_.store,
-                     {"check", static_cast<int>(rank_), static_cast<int>(case_.program.world),
-                      case_.program.key, world_.notices_lost_peers});
-  }
-
-  // The first rank of some programs is asked, when it has trained, what needs no other rank: what
-  // it does alone after a mishap (P12), what ranks with uneven inputs decide (S2), on which devices
-  // a model may lie (B5), what ranks tell each other of themselves (B4), and which layouts may be
-  // (B5).
-  void ask_alone() {
-    static constexpr std::array kQuestions{wrongly_trained, wrongly_decided, wrongly_placed,
-                                           wrongly_told_apart, wrongly_laid_out};
-    ask_one_of(kQuestions, case_.program.key >> 26 & 15);
-  }
-
-  // The same when its GPU is closed, of what takes time: what a caller learns behind a group (F1),
-  // a group through host memory (F2, F8), who is in a roster (F9), and what failures name (F2).
-  void ask_at_the_end() {
-    static constexpr std::array kQuestions{wrongly_waited, wrongly_staged, wrongly_agreed,
-                                           wrongly_named};
-    ask_one_of(kQuestions, case_.program.key >> 26 & 31);
-  }
-
   // Records what is left of the rank on the GPU after everything of the rank was destroyed, and
   // destroys the GPU. A GPU with leaked memory remains, because the leaked storages still point to
   // it.
@@ -301,14 +254,6 @@ class SimEnvironment final : public RankEnvironment {
       }
       memberships.push_back(std::move(membership));
     }
-    if (asks_the_board() && wrong_answer_.empty()) wrong_answer_ = wrongly_settled(program.key);
-    if (asks_about_rows() && wrong_answer_.empty()) wrong_answer_ = wrongly_added(program.key);
-    if (asks_about_headers() && wrong_answer_.empty())
-      wrong_answer_ = wrongly_described(program.key);
-    if (asks_about_headers() && wrong_answer_.empty())
-      wrong_answer_ = wrongly_compared(program.key);
-    if (asks_about_frames() && wrong_answer_.empty()) wrong_answer_ = wrongly_received(program.key);
-    if (asks_about_failures() && wrong_answer_.empty()) wrong_answer_ = wrongly_failed(program.key);
     return memberships;
   }
 
@@ -395,15 +340,6 @@ class SimEnvironment final : public RankEnvironment {
   void watch(std::function<void()> note) override { world_.notes[rank_] = std::move(note); }
 
  private:
-  // Asks the question that `draw` names, if it names one: the first five names are none.
-  template <class Questions>
-  void ask_one_of(const Questions& questions, std::uint32_t draw) {
-    constexpr std::uint32_t kNone = 5;
-    if (rank_ != 0 || exited() || !wrong_answer().empty()) return;
-    if (draw >= kNone && draw - kNone < questions.size())
-      wrong_answer_ = questions[draw - kNone](case_.program.key);
-  }
-
   // A group that goes through host memory waits for its GPU in threads of its own
   // (staged_group.cc).
   bool fails_call() {
@@ -422,21 +358,6 @@ class SimEnvironment final : public RankEnvironment {
     if (!gpu_) return group;
     return std::make_shared<NamedRefusals>(std::move(group), wrong_answer_);
   }
-
-  // The first rank of one program in 16 asks whom ranks blame by reports that chance makes (F2).
-  bool asks_the_board() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 1; }
-
-  // The first rank of another program in 16 is asked what it makes of rows that peers send (F3).
-  bool asks_about_rows() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 2; }
-
-  // The first rank of another program in 16 is asked how it tells collectives apart (F6).
-  bool asks_about_headers() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 3; }
-
-  // The first rank of another program in 16 is asked which frames it takes (F3).
-  bool asks_about_frames() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 4; }
-
-  // The first rank of another program in 16 is asked what it makes of failures of a group (F2).
-  bool asks_about_failures() const { return rank_ == 0 && (case_.program.key >> 26 & 15) == 11; }
 
   void judge_pinned_memory() {
     if (!staged_uses_ || !is_undisturbed()) return;
@@ -484,14 +405,9 @@ class SimEnvironment final : public RankEnvironment {
     const auto here = std::find(members.begin(), members.end(), rank_);
     NcclOptions options = nccl_options();
     options.name = "nccl" + std::to_string(number * kGenerations + generation);
-    auto made = nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
-                             std::make_shared<RankStore>(world_.store, world_.network, rank_)},
-                            options);
-    const bool asks = (case_.program.key >> 14 & 3) == 3;
-    if (made && asks && wrong_answer_.empty())
-      wrong_answer_ =
-          wrongly_answered(world_.nccl->api(), *gpu_, **made, case_.faults.faults.empty());
-    return made;
+    return nccl_->make({number, generation, members, static_cast<int>(here - members.begin()),
+                        std::make_shared<RankStore>(world_.store, world_.network, rank_)},
+                       options);
   }
 
   World& world_;
@@ -535,12 +451,9 @@ class SimLane final : public properties::Lane {
     for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
       scheduler_.spawn("rank", rank, [this, &c, &errors, &observation, rank] {
         SimEnvironment environment(*world_, c, rank);
-        environment.ask_a_group();
         train(c.program, errors, make_subject_, environment, world_->devices[rank],
               observation.ranks[rank]);
-        environment.ask_alone();
         environment.close_gpu(observation);
-        environment.ask_at_the_end();
         std::string& wrong = observation.ranks[rank].wrong_answer;
         if (wrong.empty()) wrong = environment.wrong_answer();
         world_->coordinator->leave(rank);
@@ -552,6 +465,14 @@ class SimLane final : public properties::Lane {
         !faults::nccl_profile(nccl_version(c)).aborts_may_hang)
       note_late_aborts(observation);
     note_late_wait(observation);
+    note_lock_order(observation);
+  }
+
+  // Mutexes are locked in one order, whatever the schedule: two threads that lock two of them in
+  // different orders can wait for each other, even if these did not (F1).
+  void note_lock_order(Observation& observation) const {
+    for (const std::string& cycle : scheduler_.lock_order_violations())
+      observation.races.push_back("mutexes are locked in different orders: " + cycle);
   }
 
   // Nobody waits until a deadline for what has come before it (F1).
@@ -664,7 +585,6 @@ class SimLane final : public properties::Lane {
       if (const auto fault = fault_of_revoke(c)) options.faults.push_back(*fault);
       const faults::NcclProfile profile = faults::nccl_profile(options.version);
       world_->aborts_may_hang = profile.aborts_may_hang;
-      world_->notices_lost_peers = profile.reports_network_errors;
       world_->nccl.emplace(world_->network, options);
     }
     world_->coordinator.emplace(c.program.world);
