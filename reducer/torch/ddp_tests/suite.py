@@ -1,0 +1,180 @@
+"""suite.py --subject ddp|lockstep --ranks N [--force A,B] [--limit SECONDS] [--list] [TEST...]
+
+Runs PyTorch's own tests of DDP out of the installed PyTorch, in this Python, with N ranks over Gloo. For each test one line of
+JSON goes to stdout: name, state (pass, fail, skip, hang, crash), seconds, error (of the first rank that has one), said (the end of what
+the ranks printed). run.py calls this program and judges what it says.
+"""
+
+import argparse
+import functools
+import inspect
+import io
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import unittest
+import warnings
+
+import which_tests
+
+FORCED = ("views", "rank-order", "tiny-buckets", "dynamic")
+
+
+def settle(ranks):
+    """What distributed_test.py reads of the environment when it is imported."""
+    warnings.simplefilter("ignore")
+    os.environ.update(
+        BACKEND="gloo",
+        WORLD_SIZE=str(ranks),
+        MASTER_ADDR="127.0.0.1",
+        INIT_METHOD="file://unused",
+        TEMP_DIR=tempfile.mkdtemp(prefix="lockstep-ddp-tests-"),
+        GLOO_SOCKET_IFNAME="lo",
+        OMP_NUM_THREADS="1",
+        PYTHONWARNINGS="ignore",
+    )
+
+
+def import_tests():
+    import torch
+
+    import played_gpu
+
+    torch.set_num_threads(1)
+    import torch._dynamo  # DDP's constructor imports it, which takes each rank seconds
+
+    played_gpu.before_import()
+    from torch.testing._internal.distributed import distributed_test
+
+    played_gpu.after_import(distributed_test)
+    distributed_test.HAS_TORCHVISION = False  # its resnet50 would take minutes on a CPU
+    return distributed_test
+
+
+def forced_options(forced, options):
+    """The options of a constructor with those that are forced."""
+    options = dict(options)
+    if "views" in forced:
+        options["gradient_as_bucket_view"] = True
+    if "rank-order" in forced:
+        options["order"] = "rank"
+    if "tiny-buckets" in forced and not options.get("bucket_cap_mb_list"):
+        options["bucket_cap_mb"] = 2**-20
+    if "dynamic" in forced and not options.get("static_graph"):
+        options["find_unused_parameters"] = True
+    return options
+
+
+def put_in(subject, forced):
+    """Puts the subject in DDP's place; places on GPUs mean nothing here, and are left out."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    taken = DistributedDataParallel
+    if subject == "lockstep":
+        import lockstep.torch
+
+        lockstep.torch.replace_ddp()
+        taken = lockstep.torch.DistributedDataParallel
+    original = taken.__init__
+
+    @functools.wraps(original)
+    def without_places(self, module, device_ids=None, output_device=None, *arguments, **options):
+        original(self, module, None, None, *arguments, **forced_options(forced, options))
+
+    taken.__init__ = without_places
+
+
+def make_case(distributed_test, limit):
+    """PyTorch's test case, whose ranks are forks of this process."""
+    from torch.testing._internal import common_distributed
+
+    import played_gpu
+
+    common_distributed.get_timeout = lambda _test: limit
+
+    class OfDdp(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+        def setUp(self):
+            super().setUp()
+            self._start_processes(multiprocessing.get_context("fork").Process)
+
+        @classmethod
+        def _run(cls, rank, *arguments, **options):
+            played_gpu.rank_here = rank
+            sys.stdout.flush()
+            super()._run(rank, *arguments, **options)
+
+        def _check_return_codes(self, function, *arguments):
+            """PyTorch asks rank 0 alone how it ended."""
+            codes = [process.exitcode for process in self.processes]
+            for rank, code in enumerate(codes):
+                if code is not None and code < 0 and -code not in (signal.SIGTERM,):
+                    raise RuntimeError("rank %d was ended by %s" % (rank, signal.Signals(-code).name))
+            super()._check_return_codes(function, *arguments)
+            if function not in self.skip_return_code_checks and len(set(codes)) > 1:
+                raise RuntimeError("the ranks ended with the codes %s" % codes)
+
+    return OfDdp
+
+
+def state_of(result):
+    if result.skipped:
+        return "skip", result.skipped[0][1]
+    problems = result.errors + result.failures
+    if not problems:
+        return "pass", ""
+    error = problems[0][1]
+    if "terminated or timed out after" in error:
+        return "hang", error
+    return ("crash" if "was ended by SIG" in error else "fail"), error
+
+
+def run_test(case, name):
+    """The record of one test. What its ranks print goes to a file, as they are other processes."""
+    started = time.monotonic()
+    with tempfile.TemporaryFile("w+") as said:
+        kept = [os.dup(1), os.dup(2)]
+        sys.stdout.flush()
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+        try:
+            result = unittest.TextTestRunner(stream=io.StringIO(), verbosity=0).run(case(name))
+        finally:
+            sys.stdout.flush()
+            for descriptor in (1, 2):
+                os.dup2(kept[descriptor - 1], descriptor)
+                os.close(kept[descriptor - 1])
+        said.seek(0, os.SEEK_END)
+        said.seek(max(0, said.tell() - 6000))
+        text = said.read()
+    state, error = state_of(result)
+    return {"name": name, "state": state, "seconds": round(time.monotonic() - started, 1), "error": error[-8000:], "said": text}
+
+
+def main(words):
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--subject", choices=("ddp", "lockstep"), default="lockstep")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--force", default="")
+    parser.add_argument("--limit", type=float, default=120)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args(words)
+    settle(arguments.ranks)
+    distributed_test = import_tests()
+    put_in(arguments.subject, [one for one in arguments.force.split(",") if one])
+    case = make_case(distributed_test, arguments.limit)
+    names = arguments.names
+    if not names:
+        users = which_tests.users_of_ddp(inspect.getsource(distributed_test))
+        names = which_tests.expand(users, [name for name in dir(case) if name.startswith("test_")])
+    for name in names:
+        record = {"name": name} if arguments.list else run_test(case, name)
+        print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
