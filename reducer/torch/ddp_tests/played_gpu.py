@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.testing._internal import common_distributed, common_utils
 
 CPU = torch.device("cpu")
+GPUS = 16  # how many there seem to be
 rank_here = 0  # what torch.cuda.current_device() answers; a rank sets it
 
 
@@ -157,6 +158,7 @@ def play_streams():
     for name in ("stream", "device"):
         setattr(torch.cuda, name, answering(contextlib.nullcontext))
     torch.cuda.current_device = answering(lambda: rank_here)
+    torch.cuda.device_count = answering(GPUS)
     torch.Stream = torch.Event = torch.cuda.Stream = torch.cuda.Event = Stream
     if hasattr(torch, "accelerator"):
         torch.accelerator.current_stream = answering(Stream)

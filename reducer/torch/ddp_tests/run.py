@@ -8,7 +8,10 @@ reason. The list reasons.txt says of each test that does not pass why that is so
     --subject ddp     PyTorch's own class, which shows what applies; without it Lockstep's stands in its place
     --ranks 2,3,4     how many ranks (default: 2)
     --force A,B       forces options on every constructor: views, rank-order, tiny-buckets (one byte), dynamic
-    --limit SECONDS   how long one test may take (default: 120)
+    --source FOLDER   a checkout of PyTorch: DistributedDataParallelTest of its test/distributed/test_c10d_gloo.py, and what that has
+                      of test_c10d_common.py, run, too, as c10d_gloo:NAME. Tests of another release than the installed one mostly
+                      do: `apt-get source --tar-only pytorch` has those of Debian's
+    --limit SECONDS   how long one test may take (default: 300)
     --json FILE       also writes a record for each test and number of ranks there
     --list            prints the names of the tests, and ends
     --help            this text
@@ -141,6 +144,7 @@ def run_suite(arguments, ranks, names, listed=False):
     """Yields the records of the suite with this number of ranks."""
     command = [arguments.python, "-W", "ignore", os.path.join(HERE, "suite.py"), "--subject", arguments.subject]
     command += ["--ranks", str(ranks), "--limit", str(arguments.limit)]
+    command += ["--source", os.path.abspath(arguments.source)] if arguments.source else []
     command += (["--force", ",".join(arguments.force)] if arguments.force else []) + (["--list"] if listed else [])
     suite = subprocess.Popen(command + names, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in suite.stdout:
@@ -159,7 +163,8 @@ def parse(words):
     parser.add_argument("--subject", default="lockstep")
     parser.add_argument("--ranks", default="2")
     parser.add_argument("--force", default="")
-    parser.add_argument("--limit", type=float, default=120)
+    parser.add_argument("--source", default="")
+    parser.add_argument("--limit", type=float, default=300)
     parser.add_argument("--reasons", default=os.path.join(HERE, "reasons.txt"))
     parser.add_argument("--json")
     parser.add_argument("--list", action="store_true")
@@ -186,6 +191,8 @@ def settle(arguments):
             refuse("--force has '%s': give some of %s" % (one, ",".join(FORCED)))
     if arguments.subject == "ddp" and "rank-order" in arguments.force:
         refuse("--force rank-order is for Lockstep's class: PyTorch's has no such order")
+    if arguments.source and not os.path.exists(os.path.join(arguments.source, "test", "distributed", "test_c10d_gloo.py")):
+        refuse("%s is no checkout of PyTorch: it has no test/distributed/test_c10d_gloo.py" % arguments.source)
     if arguments.limit <= 0:
         refuse("--limit is a number of seconds above 0")
     if arguments.json:

@@ -1,8 +1,9 @@
-"""suite.py --subject ddp|lockstep --ranks N [--force A,B] [--limit SECONDS] [--list] [TEST...]
+"""suite.py --subject ddp|lockstep --ranks N [--force A,B] [--limit SECONDS] [--source FOLDER] [--list] [TEST...]
 
-Runs PyTorch's own tests of DDP out of the installed PyTorch, in this Python, with N ranks over Gloo. For each test one line of
-JSON goes to stdout: name, state (pass, fail, skip, hang, crash), seconds, error (of the first rank that has one), said (the end of what
-the ranks printed). run.py calls this program and judges what it says.
+Runs PyTorch's own tests of DDP out of the installed PyTorch, in this Python, with N ranks over Gloo; --source names a checkout of
+PyTorch, whose test_c10d_gloo.py is run, too. For each test one line of JSON goes to stdout: name, state (pass, fail, skip, hang,
+crash), seconds, error (of the first rank that has one), said (the end of what the ranks printed). run.py calls this program and
+judges what it says.
 """
 
 import argparse
@@ -21,9 +22,6 @@ import warnings
 
 import which_tests
 
-FORCED = ("views", "rank-order", "tiny-buckets", "dynamic")
-
-
 def settle(ranks):
     """What distributed_test.py reads of the environment when it is imported."""
     warnings.simplefilter("ignore")
@@ -39,7 +37,8 @@ def settle(ranks):
     )
 
 
-def import_tests():
+def import_tests(source):
+    """distributed_test.py of the installed PyTorch; with its sources, also test_c10d_gloo.py out of these."""
     import torch
 
     import played_gpu
@@ -50,9 +49,13 @@ def import_tests():
     played_gpu.before_import()
     from torch.testing._internal.distributed import distributed_test
 
+    test_c10d_gloo = None
+    if source:
+        sys.path.insert(0, os.path.join(source, "test", "distributed"))
+        import test_c10d_gloo
     played_gpu.after_import(distributed_test)
     distributed_test.HAS_TORCHVISION = False  # its resnet50 would take minutes on a CPU
-    return distributed_test
+    return distributed_test, test_c10d_gloo
 
 
 def forced_options(forced, options):
@@ -88,7 +91,7 @@ def put_in(subject, forced):
     taken.__init__ = without_places
 
 
-def make_case(distributed_test, limit):
+def forked(base, limit, ranks):
     """PyTorch's test case, whose ranks are forks of this process."""
     from torch.testing._internal import common_distributed
 
@@ -96,28 +99,48 @@ def make_case(distributed_test, limit):
 
     common_distributed.get_timeout = lambda _test: limit
 
-    class OfDdp(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+    class Forked(base):
+        world_size = ranks
+
         def setUp(self):
             super().setUp()
+            if not self.processes:
+                self._spawn_processes()
+
+        def _spawn_processes(self):
             self._start_processes(multiprocessing.get_context("fork").Process)
 
         @classmethod
         def _run(cls, rank, *arguments, **options):
             played_gpu.rank_here = rank
-            sys.stdout.flush()
             super()._run(rank, *arguments, **options)
 
         def _check_return_codes(self, function, *arguments):
             """PyTorch asks rank 0 alone how it ended."""
             codes = [process.exitcode for process in self.processes]
             for rank, code in enumerate(codes):
-                if code is not None and code < 0 and -code not in (signal.SIGTERM,):
+                if code is not None and code < 0 and -code != signal.SIGTERM:
                     raise RuntimeError("rank %d was ended by %s" % (rank, signal.Signals(-code).name))
             super()._check_return_codes(function, *arguments)
             if function not in self.skip_return_code_checks and len(set(codes)) > 1:
                 raise RuntimeError("the ranks ended with the codes %s" % codes)
 
-    return OfDdp
+    return Forked
+
+
+def cases(arguments):
+    """Each test case, by the prefix that its tests have, with the names of its tests that use DDP."""
+    distributed_test, test_c10d_gloo = import_tests(arguments.source)
+
+    class OfWheel(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+        pass
+
+    case = forked(OfWheel, arguments.limit, arguments.ranks)
+    users = which_tests.users_of_ddp(inspect.getsource(distributed_test))
+    yield "", case, which_tests.expand(users, [name for name in dir(case) if name.startswith("test_")])
+    if test_c10d_gloo:
+        case = forked(test_c10d_gloo.DistributedDataParallelTest, arguments.limit, arguments.ranks)
+        yield "c10d_gloo:", case, [name for name in dir(case) if name.startswith("test_")]
 
 
 def state_of(result):
@@ -151,7 +174,7 @@ def run_test(case, name):
         said.seek(max(0, said.tell() - 6000))
         text = said.read()
     state, error = state_of(result)
-    return {"name": name, "state": state, "seconds": round(time.monotonic() - started, 1), "error": error[-8000:], "said": text}
+    return {"state": state, "seconds": round(time.monotonic() - started, 1), "error": error[-8000:], "said": text}
 
 
 def main(words):
@@ -160,20 +183,19 @@ def main(words):
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--force", default="")
     parser.add_argument("--limit", type=float, default=120)
+    parser.add_argument("--source", default="")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args(words)
     settle(arguments.ranks)
-    distributed_test = import_tests()
-    put_in(arguments.subject, [one for one in arguments.force.split(",") if one])
-    case = make_case(distributed_test, arguments.limit)
-    names = arguments.names
-    if not names:
-        users = which_tests.users_of_ddp(inspect.getsource(distributed_test))
-        names = which_tests.expand(users, [name for name in dir(case) if name.startswith("test_")])
-    for name in names:
-        record = {"name": name} if arguments.list else run_test(case, name)
-        print(json.dumps(record), flush=True)
+    for prefix, case, names in cases(arguments):
+        if not prefix:
+            put_in(arguments.subject, [one for one in arguments.force.split(",") if one])
+        for name in names:
+            if arguments.names and prefix + name not in arguments.names:
+                continue
+            record = {} if arguments.list else run_test(case, name)
+            print(json.dumps({"name": prefix + name, **record}), flush=True)
 
 
 if __name__ == "__main__":

@@ -44,14 +44,5 @@ def users_of_ddp(text):
 
 def expand(functions, available):
     """The tests of a class that come of these functions: a parametrized one stands there once for each set of values."""
-    wanted = set(functions)
-    tests = []
-    for test in available:
-        if test in wanted or any(test.startswith(name + "_") for name in wanted) and longest(test, available, wanted):
-            tests.append(test)
-    return tests
-
-
-def longest(test, available, wanted):
-    """Whether `test` is no function of its own: such a function is not in `wanted`, but one that it extends is gone."""
-    return any(test.startswith(name + "_") and name not in available for name in wanted)
+    parametrized = tuple(name + "_" for name in functions if name not in available)
+    return [test for test in available if test in functions or (parametrized and test.startswith(parametrized))]
