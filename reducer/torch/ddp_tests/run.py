@@ -6,6 +6,7 @@ that is installed. Those that want GPUs get a place on the CPU instead. Prints a
 reason. The list reasons.txt says of each test that does not pass why that is so, and with which error.
 
     --subject ddp     PyTorch's own class, which shows what applies; without it Lockstep's stands in its place
+    --subject local   PyTorch's own class, which never averages then: a control, which has to fail
     --ranks 2,3,4     how many ranks (default: 2)
     --force A,B       forces options on every constructor: views, rank-order, tiny-buckets (one byte), dynamic
     --source FOLDER   a checkout of PyTorch: DistributedDataParallelTest of its test/distributed/test_c10d_gloo.py, and what that has
@@ -56,7 +57,7 @@ class Reason:
         self.forced = None if forced == "*" else set(forced.split(","))
 
     def applies(self, subject, ranks, forced, test):
-        if subject == "ddp" and self.kind != "outside":
+        if subject != "lockstep" and self.kind != "outside":
             return False
         if self.ranks is not None and ranks not in self.ranks:
             return False
@@ -179,8 +180,8 @@ def refuse(message):
 
 def settle(arguments):
     """Turns texts into values, and refuses those that are none."""
-    if arguments.subject not in ("ddp", "lockstep"):
-        refuse("--subject is '%s': give ddp or lockstep" % arguments.subject)
+    if arguments.subject not in ("ddp", "lockstep", "local"):
+        refuse("--subject is '%s': give ddp, lockstep or local" % arguments.subject)
     worlds = arguments.ranks.split(",")
     if not all(one.isdigit() and 2 <= int(one) <= 16 for one in worlds):
         refuse("--ranks is '%s': give numbers from 2 to 16, as 2,3,4" % arguments.ranks)
@@ -189,7 +190,7 @@ def settle(arguments):
     for one in arguments.force:
         if one not in FORCED:
             refuse("--force has '%s': give some of %s" % (one, ",".join(FORCED)))
-    if arguments.subject == "ddp" and "rank-order" in arguments.force:
+    if arguments.subject != "lockstep" and "rank-order" in arguments.force:
         refuse("--force rank-order is for Lockstep's class: PyTorch's has no such order")
     if arguments.source and not os.path.exists(os.path.join(arguments.source, "test", "distributed", "test_c10d_gloo.py")):
         refuse("%s is no checkout of PyTorch: it has no test/distributed/test_c10d_gloo.py" % arguments.source)

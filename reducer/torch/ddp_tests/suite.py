@@ -1,4 +1,4 @@
-"""suite.py --subject ddp|lockstep --ranks N [--force A,B] [--limit SECONDS] [--source FOLDER] [--list] [TEST...]
+"""suite.py --subject ddp|lockstep|local --ranks N [--force A,B] [--limit SECONDS] [--source FOLDER] [--list] [TEST...]
 
 Runs PyTorch's own tests of DDP out of the installed PyTorch, in this Python, with N ranks over Gloo; --source names a checkout of
 PyTorch, whose test_c10d_gloo.py is run, too. For each test one line of JSON goes to stdout: name, state (pass, fail, skip, hang,
@@ -77,6 +77,8 @@ def put_in(subject, forced):
     from torch.nn.parallel import DistributedDataParallel
 
     taken = DistributedDataParallel
+    if subject == "local":
+        taken.forward = lambda self, *inputs, **options: self.module(*inputs, **options)
     if subject == "lockstep":
         import lockstep.torch
 
@@ -179,7 +181,7 @@ def run_test(case, name):
 
 def main(words):
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--subject", choices=("ddp", "lockstep"), default="lockstep")
+    parser.add_argument("--subject", choices=("ddp", "lockstep", "local"), default="lockstep")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--force", default="")
     parser.add_argument("--limit", type=float, default=120)
