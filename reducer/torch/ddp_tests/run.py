@@ -90,9 +90,11 @@ def judge(record, subject, ranks, forced, reasons):
     """Adds to the record of a test its result, its reason, and whether it is a silent difference."""
     rows = [one for one in reasons if one.applies(subject, ranks, forced, record["name"])]
     told = record.get("error", "") + record.get("said", "")
-    row = next((one for one in rows if one.error in told), None)
+    row = next((one for one in rows if one.error in told), None) if record["state"] != "crash" else None
     record.update(ranks=ranks, reason=row.text if row else "", silent=False)
-    if record["state"] == "pass":
+    if subject == "lockstep" and record["state"] != "crash" and any(one.kind == "outside" for one in rows):
+        record.update(result="outside", reason=rows[0].text)  # what it comes to says nothing
+    elif record["state"] == "pass":
         record["result"] = "LISTED" if rows else "pass"
         record["reason"] = rows[0].text if rows else ""
     elif row is not None:
