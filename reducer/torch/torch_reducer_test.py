@@ -165,8 +165,8 @@ def beside_ddp(rank, module, forward, **options):
 
 def run_mixed_dtypes(rank):
     module = nn.ParameterDict({name: nn.Parameter(torch.ones(3, dtype=dtype)) for name, dtype in
-                               {"half": torch.float16, "brain": torch.bfloat16, "single": torch.float32,
-                                "double": torch.float64}.items()})
+                               {"p16": torch.float16, "b16": torch.bfloat16, "p32": torch.float32,
+                                "p64": torch.float64}.items()})
 
     class Mixed(nn.Module):
         def __init__(self):
