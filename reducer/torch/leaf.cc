@@ -110,6 +110,15 @@ Tensor Leaf::borrow_sparse(const at::Tensor& gradient) {
   if (!parameter_->has_sparse_gradients())
     refuse("a sparse gradient arrived at parameter " + parameter_->name() +
            ", which is said to have dense ones: set `sparse` of its embedding before wrapping");
+  if (gradient._nnz() == 0) {  // zero_() leaves any number of sparse dimensions.
+    static std::byte nothing{};
+    place_->point_to(&nothing, 0);
+    Shape shape = parameter_->shape();
+    shape.sizes[0] = 0;
+    const Shape none = Shape::row_major({shape.sizes.data(), static_cast<std::size_t>(shape.dims)});
+    return Tensor(Tensor(place_, 0, parameter_->dtype(), none),
+                  Ref<const RowNumbers>(new RowNumbers({})));
+  }
   if (gradient.sparse_dim() != 1)
     refuse("the sparse gradient of parameter " + parameter_->name() + " has " +
            std::to_string(gradient.sparse_dim()) + " sparse dimensions: Lockstep sends rows");
@@ -125,9 +134,9 @@ Tensor Leaf::borrow_sparse(const at::Tensor& gradient) {
 }
 
 void Leaf::take() {
-  is_taken_ = true;
   const at::Tensor& gradient = variable_.grad();
   if (!gradient.defined()) {
+    is_taken_ = true;
     if (parameter_->grad().defined() || parameter_->used()) parameter_->undefine_grad();
     held_.reset();
     seen_.reset();
@@ -137,12 +146,15 @@ void Leaf::take() {
       held_.is_same(gradient) ||
       (!seen_.expired() && seen_._unsafe_get_target() == gradient.unsafeGetTensorImpl());
   const bool is_same = is_known && gradient.requires_grad() == parameter_->grad().requires_grad();
-  held_ = gradient;
-  if (is_same && lies_where_the_parameter_says(gradient)) return;
-  if (is_same)
-    parameter_->move_grad(borrow(gradient));
-  else
-    parameter_->set_grad(borrow(gradient));  // A user has put it there, and nobody used it (P10).
+  if (!is_same || !lies_where_the_parameter_says(gradient)) {
+    Tensor own = borrow(gradient);
+    if (is_same)
+      parameter_->move_grad(std::move(own));
+    else
+      parameter_->set_grad(std::move(own));  // A user has put it there, and nobody used it (P10).
+  }
+  if (!gradient.is_sparse()) held_ = gradient;
+  is_taken_ = true;
 }
 
 void Leaf::give() {
@@ -188,7 +200,6 @@ void Leaf::forget_zeroed() {
   if (!gradient.defined() || gradient.is_sparse() || gradient._version() == version_) return;
   if (gradient.count_nonzero().item<std::int64_t>() != 0) return;
   parameter_->set_grad(borrow(gradient));
-  held_ = gradient;
 }
 
 }  // namespace lockstep::torch_adapter

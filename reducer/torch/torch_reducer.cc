@@ -257,12 +257,7 @@ void TorchReducer::backward_reached(PassSink& sink) {
 void TorchReducer::begin_backward(lockstep::Node& pass_output) {
   if (!reducer_) refuse("the DistributedDataParallel of this output is closed");
   const bool is_first = !is_in_backward();
-  if (is_first && mode_.takes_all) {
-    for (const auto& leaf : leaves_) {
-      leaf->forget_zeroed();
-      leaf->take();
-    }
-  }
+  if (is_first && mode_.takes_all) take_all();
   Status status = pass_output.observer()->backward_begins(task_, {});
   if (!is_first && status.ok()) return;
   if (!status.ok()) fail(std::move(status));
@@ -307,12 +302,21 @@ void TorchReducer::fail(Status status) {
 // Raises where the backward, or its pass, has failed.
 void TorchReducer::end_backward(Status status) {
   blind_.reset();
-  // The pass may have begun in an earlier backward: what that has made ready is reduced now.
-  for (const auto& leaf : leaves_)
-    if (!leaf->is_taken()) leaf->take();
+  std::exception_ptr refused;
+  if (status.ok()) {
+    try {
+      // The pass may have begun in an earlier backward: what that has made ready is reduced now.
+      for (const auto& leaf : leaves_)
+        if (!leaf->is_taken()) leaf->take();
+    } catch (const std::exception& error) {
+      refused = std::current_exception();
+      status = Status(Code::kUserFailure, error.what());
+    }
+  }
   status = task_.finish(std::move(status));
   give_all();
   if (std::exchange(state_, State::kIdle) == State::kClosesAfterBackward) close();
+  if (refused) std::rethrow_exception(refused);
   check(status);
 }
 
@@ -337,7 +341,10 @@ bool TorchReducer::running_graph_accumulates() const {
 }
 
 void TorchReducer::take_all() {
-  for (const auto& leaf : leaves_) leaf->take();
+  for (const auto& leaf : leaves_) {
+    leaf->forget_zeroed();
+    leaf->take();
+  }
 }
 
 void TorchReducer::give_all() {

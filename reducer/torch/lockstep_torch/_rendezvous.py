@@ -66,8 +66,8 @@ def meet(process_group, refusal):
     return said
 
 
-def connect(process_group, timeout, refusal=None):
-    """Makes the group. Raises on all ranks if one refuses; that rank raises its own error after this call."""
+def connect(process_group, timeout, store=None, refusal=None):
+    """Makes the group; `store` takes the place of the process group's own. Raises on all ranks if one refuses; that rank raises its own error after this call."""
     said = meet(process_group, refusal)
     refusals = ["rank %d: %s" % (rank, why) for rank, (_, _, why) in enumerate(said) if why is not None]
     if refusals:
@@ -77,5 +77,5 @@ def connect(process_group, timeout, refusal=None):
     if isinstance(timeout, datetime.timedelta):
         timeout = timeout.total_seconds()
     address = own_address([host for _, host, _ in said])
-    return extension.Group(store_of(process_group), "lockstep/" + said[0][0], dist.get_rank(process_group), len(said),
+    return extension.Group(store or store_of(process_group), "lockstep/" + said[0][0], dist.get_rank(process_group), len(said),
                            float(timeout), address)

@@ -4,20 +4,21 @@ import torch
 from torch.nn.parallel import distributed
 
 TORCHS = distributed.DistributedDataParallel
+is_in_force = False  # TORCHS.__new__ stays: once it was set, Python does not let object's take its place again
 
 
 def make(cls, *arguments, **options):
     from lockstep.torch.distributed import DistributedDataParallel
 
-    return object.__new__(DistributedDataParallel if cls is TORCHS else cls)
+    return object.__new__(DistributedDataParallel if is_in_force and cls is TORCHS else cls)
 
 
 class Replacement:
     """What replace_ddp() returns: undo() ends it, as does the end of a `with`."""
 
     def undo(self):
-        if in_use():
-            del TORCHS.__new__
+        global is_in_force
+        is_in_force = False
 
     def __enter__(self):
         return self
@@ -29,7 +30,9 @@ class Replacement:
 def replace_ddp():
     """From here on DistributedDataParallel(module, ...) makes a wrapper of Lockstep's, however and whenever its name was
     imported. Subclasses of DistributedDataParallel stay what they are."""
+    global is_in_force
     TORCHS.__new__ = staticmethod(make)
+    is_in_force = True
     return Replacement()
 
 
@@ -39,7 +42,7 @@ def in_use(module=None):
         from lockstep.torch.distributed import DistributedDataParallel
 
         return isinstance(module, DistributedDataParallel)
-    return "__new__" in vars(TORCHS)
+    return is_in_force
 
 
 assert issubclass(TORCHS, torch.nn.Module)

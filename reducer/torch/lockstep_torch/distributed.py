@@ -143,6 +143,7 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
                       the bits are those of one process that adds the ranks' gradients
       verify_payload  each rank checks what it receives (with order="rank")
       timeout         seconds, or a timedelta: how long a rank waits without progress; that of the process group otherwise
+      store           a torch.distributed.Store by which the ranks meet; that of the process group otherwise
 
     Errors are LockstepError (a RuntimeError) with `rank`, `code`, `suspect` and `parameters`. After one, reset() goes on
     with the ranks that are left.
@@ -154,7 +155,7 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
                  param_to_hook_all_reduce=None, mixed_precision=None, device_mesh=None,
                  skip_all_reduce_unused_params=False, bucket_cap_mb_list=None, batched_grad_copy=False,
                  forward_sync_buffers=None, lazy_bucket_allocation=False, *, order="native", verify_payload=False,
-                 timeout=None):
+                 timeout=None, store=None):
         torch.nn.Module.__init__(self)
         Joinable.__init__(self)
         if process_group is not None and device_mesh is not None:
@@ -190,7 +191,7 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
         refusal = (self._refuse_options(device_ids, output_device, [name for name, is_set in unsupported.items() if is_set])
                    or self._refuse_module())
         try:
-            self._group = connect(self.process_group, timeout, None if refusal is None else str(refusal))
+            self._group = connect(self.process_group, timeout, store, None if refusal is None else str(refusal))
         except RuntimeError:
             if refusal is not None:
                 raise refusal from None
@@ -421,12 +422,12 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
 
     # ---- After a failure ----
 
-    def reset(self, process_group=None, timeout=None):
+    def reset(self, process_group=None, timeout=None, store=None):
         """Goes on after a failure, or with other ranks. All ranks of the new process group call it: first
         torch.distributed.destroy_process_group(), then init_process_group() with those that are left. Gradients stay as they
         are; parameters and buffers become those of the new rank 0. A collective operation."""
         self.process_group = process_group if process_group is not None else dist.distributed_c10d._get_default_group()
-        group = connect(self.process_group, self._timeout if timeout is None else timeout)
+        group = connect(self.process_group, self._timeout if timeout is None else timeout, store)
         self._reducer.reset(group)
         self._group = group
         self._is_forward_open = False
