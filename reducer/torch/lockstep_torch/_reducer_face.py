@@ -28,7 +28,12 @@ class ReducerFace:
 
 
 class LoggerFace:
-    """DistributedDataParallel's logger gathers statistics; see _get_ddp_logging_data()."""
+    """DistributedDataParallel's logger gathers statistics and the last error; see _get_ddp_logging_data()."""
+
+    error = ""
+
+    def set_error_and_log(self, error):
+        self.error = error
 
     def __getattr__(self, name):
         if name.startswith("__"):

@@ -17,6 +17,7 @@ from torch.distributed.algorithms.join import Joinable
 from torch.nn.parallel import distributed as torchs
 from torch.utils import _pytree as pytree
 
+from lockstep.torch._details import BufferHooks, EarlyEnd, LoggingData, warn_of_broadcast_buffers
 from lockstep.torch._load import extension
 from lockstep.torch._reducer_face import LoggerFace, ReducerFace
 from lockstep.torch._rendezvous import connect
@@ -134,7 +135,7 @@ class Members:
         return all(map(operator.is_, map(dict.get, self._places, self._names), self._values))
 
 
-class DistributedDataParallel(torchs.DistributedDataParallel):
+class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataParallel):
     """Averages the gradients of a module over all ranks while the backward runs.
 
     The options are those of torch.nn.parallel.DistributedDataParallel; what is not supported is refused. Further ones:
@@ -167,6 +168,7 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
             process_group = device_mesh.get_group(0)
         if check_reduction:
             warnings.warn("check_reduction does nothing and is deprecated", stacklevel=2)
+        warn_of_broadcast_buffers(broadcast_buffers)
         if forward_sync_buffers is None:
             forward_sync_buffers = True if broadcast_buffers is None else broadcast_buffers
         self.module = module
@@ -220,7 +222,8 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
         self._delay_all_reduce_params, self._delay_grad_buffer = [], None
         self._has_begun = self._has_rebuilt_buckets = False
         self._is_armed_by_hand = self._is_forward_open = False
-        self._is_joining = False
+        self._early_end = None
+        self._is_joining = self._sends_buffers = False
         self.num_iterations = 0
         self.reducer, self.logger = ReducerFace(self), LoggerFace()
 
@@ -301,9 +304,14 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
         if not self._members.is_whole():
             raise RuntimeError("a parameter of the module was replaced after it was wrapped, and the new one would not be "
                                "reduced: change the module first, and wrap it then")
+        if self._early_end is not None:
+            self._early_end.begin_forward()
         self._has_begun = True
         buffers = [each for _, each in self._buffers_to_send()] if self._has_buffers else []
-        self._reducer.begin_forward(buffers, is_synced, self.forward_sync_buffers and self.require_forward_param_sync)
+        self._sends_buffers = self.forward_sync_buffers and self.require_forward_param_sync
+        self._reducer.begin_forward(buffers, is_synced, self._sends_buffers and not self._sends_buffers_by_hook())
+        if self._sends_buffers:
+            self._run_buffer_hook(torchs._BufferCommHookLocation.PRE_FORWARD)
         self.require_forward_param_sync = is_synced
         if is_synced:
             self.num_iterations += 1
@@ -313,6 +321,8 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
         # any more where a backward inside of it was the pass's.
         is_synced = torch.is_grad_enabled() and self.require_backward_grad_sync and self._is_forward_open
         self._is_forward_open = False
+        if torch.is_grad_enabled() and self._sends_buffers:
+            self._run_buffer_hook(torchs._BufferCommHookLocation.POST_FORWARD)
         if not is_synced:
             return output
         if type(output) is torch.Tensor:
@@ -339,7 +349,16 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
         if not enable:
             yield
             return
-        self._reducer.begin_join(not divide_by_initial_world_size, throw_on_early_termination)
+        self._is_joining = True
+        if throw_on_early_termination:
+            self._early_end = EarlyEnd(self.process_group)
+            try:
+                yield
+                self._early_end.end()
+            finally:
+                self._early_end = None
+            return
+        self._reducer.begin_join(not divide_by_initial_world_size, False)
         yield
         without = [each for _, each in self._members.named if each.requires_grad and each.grad is None]
         self._reducer.end_join()
@@ -373,29 +392,15 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
     def _register_fused_optim(self, *arguments, **options):
         raise NotImplementedError("lockstep.torch has no optimizers within the backward: step after it")
 
-    def _register_buffer_comm_hook(self, state, hook, comm_hook_location=None):
-        raise NotImplementedError("lockstep.torch has no hooks for buffers: pass broadcast_buffers=False, and send them yourself")
-
     # ---- What else DistributedDataParallel has ----
 
     def _set_static_graph(self):
         if self.static_graph:
             return
         if self._has_begun:
-            raise RuntimeError("_set_static_graph should be called before training loop starts")
+            self._log_and_throw(RuntimeError, "_set_static_graph should be called before training loop starts")
         self.static_graph = True
         self._make_reducer_anew()
-
-    def _get_ddp_logging_data(self):
-        return {"world_size": dist.get_world_size(self.process_group), "rank": dist.get_rank(self.process_group),
-                "module_name": type(self.module).__name__, "backend_name": "lockstep", "iteration": self.num_iterations,
-                "has_rebuilt_buckets": int(self._reducer.is_rebuilt()), "can_set_static_graph": False,
-                "find_unused_parameters": int(self.find_unused_parameters), "static_graph": int(self.static_graph),
-                "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
-                "broadcast_buffers": int(self.forward_sync_buffers), "bucket_cap_bytes": self.bucket_bytes_cap,
-                "bucket_sizes": ", ".join(map(str, self._reducer.bucket_bytes())),
-                "num_parameter_tensors": len(self._members.named), "comm_hook": self._hook[2] if self._hook else "",
-                "total_parameter_size_bytes": sum(each.numel() * each.element_size() for _, each in self._members.named)}
 
     def _set_ddp_runtime_logging_sample_rate(self, sample_rate):
         if sample_rate < 1:
@@ -459,6 +464,3 @@ class DistributedDataParallel(torchs.DistributedDataParallel):
         self._members = Members(self.module, self.parameters_to_ignore)
         self._group = connect(self.process_group, self._timeout)
         self._make_reducer(sends_parameters=True)
-
-    def _log_and_throw(self, err_type, err_msg):
-        raise err_type(err_msg)
