@@ -22,8 +22,8 @@ A result is one of
     pass              the test passes
     outside           PyTorch's own class does not pass it here either, so it does not apply
     contract          the contract wants it otherwise; the reason begins with the clause
-    refused           it wants an option that Lockstep refuses, as it has no sense here
-    missing           it wants what Lockstep lacks, and says that it lacks
+    refused           it wants an option that Lockstep refuses, with an error that says what to do instead
+    missing           it wants what Lockstep lacks as yet
     FAIL HANG CRASH   none of these: it is not on the list, or it fails with another error than the list has
     LISTED            it passes, although the list says that it does not
 
