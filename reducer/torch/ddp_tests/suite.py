@@ -93,7 +93,7 @@ def put_in(subject, forced):
     taken.__init__ = without_places
 
 
-def forked(base, limit, ranks):
+def forked(base, limit):
     """PyTorch's test case, whose ranks are forks of this process."""
     from torch.testing._internal import common_distributed
 
@@ -102,8 +102,6 @@ def forked(base, limit, ranks):
     common_distributed.get_timeout = lambda _test: limit
 
     class Forked(base):
-        world_size = ranks
-
         def setUp(self):
             super().setUp()
             if not self.processes:
@@ -137,11 +135,15 @@ def cases(arguments):
     class OfWheel(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         pass
 
-    case = forked(OfWheel, arguments.limit, arguments.ranks)
+    case = forked(OfWheel, arguments.limit)
     users = which_tests.users_of_ddp(inspect.getsource(distributed_test))
     yield "", case, which_tests.expand(users, [name for name in dir(case) if name.startswith("test_")])
     if test_c10d_gloo:
-        case = forked(test_c10d_gloo.DistributedDataParallelTest, arguments.limit, arguments.ranks)
+
+        class OfSources(test_c10d_gloo.DistributedDataParallelTest):
+            world_size = arguments.ranks  # that of the wheel's tests is WORLD_SIZE
+
+        case = forked(OfSources, arguments.limit)
         yield "c10d_gloo:", case, [name for name in dir(case) if name.startswith("test_")]
 
 

@@ -208,7 +208,12 @@ def print_killed(rows):
             continue
         left = row["ranks"] - 1
         print("killed rank %d of %d: named by all others in that step; %s on, with equal bits. One said: %s" % (
-            row["victim"], row["ranks"], "1 rank goes" if left == 1 else "%d ranks go" % left, row["said"][0]))  # fmt: skip
+            row["victim"], row["ranks"], "1 rank goes" if left == 1 else "%d ranks go" % left, shortened(row["said"][0])))  # fmt: skip
+
+
+def shortened(text, limit=160):
+    line = text.split("\n")[0]
+    return line if len(line) <= limit else line[:limit] + " ..."
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
