@@ -10,6 +10,7 @@ import dataclasses
 import gc
 import operator
 import warnings
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,7 @@ from lockstep.torch._reducer_face import LoggerFace, ReducerFace
 from lockstep.torch._rendezvous import connect
 
 MIB = 1024 * 1024
+WRAPPERS = weakref.WeakValueDictionary()  # the newest wrapper of a module, by the module's id
 FIRST_BUCKET_BYTES = MIB
 BUCKET_CAP_MB = 25
 KNOWN_LEAVES = (type(None), int, float, complex, str, bytes, bool, torch.dtype, torch.device, torch.Size)
@@ -258,11 +260,20 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
                                 "a gradient.")
         if any(extension.is_reduced(each) for _, each in trained):
             gc.collect()  # of wrappers that nobody uses any more
+            self._take_over()
         for name, each in trained:
             if extension.is_reduced(each):
                 return RuntimeError("parameter %s is reduced by another lockstep.torch.DistributedDataParallel already: wrap a "
                                     "module once, or delete the first wrapper, and what its forwards returned" % name)
         return None
+
+    def _take_over(self):
+        """A module that is wrapped again, as in `ddp = DistributedDataParallel(module)` in a loop, leaves its first wrapper, whose
+        next forward says so."""
+        first = WRAPPERS.get(id(self.module))
+        if first is not None and first is not self and first.module is self.module:
+            first._reducer.close()
+            first._is_left = True
 
     def _buffers_to_send(self):
         return [(name, each) for name, each in self.module.named_buffers() if name not in self.parameters_to_ignore]
@@ -276,7 +287,8 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
                    "gradient_as_bucket_view": bool(self.gradient_as_bucket_view),
                    "broadcast_buffers": bool(self.forward_sync_buffers), "bucket_limits": self._bucket_limits,
                    "rank_order": self._order == "rank", "verify_payload": bool(self._verify_payload)}
-        self._has_buffers = bool(buffers)
+        self._has_buffers, self._is_left = bool(buffers), False
+        WRAPPERS[id(self.module)] = self
         self._reducer = extension.Reducer(parameters, [(name, each, False) for name, each in buffers], sends_parameters,
                                           options, self._hook, self._group)
 
@@ -301,6 +313,8 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         return inputs, kwargs
 
     def _begin_forward(self, is_synced):
+        if self._is_left:
+            raise RuntimeError("the module was wrapped again, and its gradients are averaged by the newer wrapper: call that one")
         if not self._members.is_whole():
             raise RuntimeError("a parameter of the module was replaced after it was wrapped, and the new one would not be "
                                "reduced: change the module first, and wrap it then")
