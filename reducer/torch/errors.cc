@@ -9,6 +9,21 @@ namespace py = pybind11;
 
 PyObject* error_type = nullptr;  // It lives as long as the process.
 
+// What DistributedDataParallel says of the same, which libraries and people look for.
+const char* words_of_ddp(Code code) {
+  switch (code) {
+    case Code::kIncomplete:
+      return " (Expected to have finished reduction in the prior iteration before starting a new "
+             "one. If parameters are not always used, pass find_unused_parameters=True)";
+    case Code::kReadyTwice:
+      return " (Expected to mark a variable ready only once.)";
+    case Code::kUsageChanged:
+      return " (Your training graph has changed in this iteration)";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 void define_error(py::module_& module) {
@@ -28,8 +43,8 @@ void define_error(py::module_& module) {
 void raise(const Status& status) {
   const py::gil_scoped_acquire gil;
   const Failure& failure = status.failure();
-  const py::object error =
-      py::reinterpret_borrow<py::object>(error_type)("lockstep: " + failure.to_string());
+  const py::object error = py::reinterpret_borrow<py::object>(error_type)(
+      "lockstep: " + failure.to_string() + words_of_ddp(failure.code));
   error.attr("code") = name_of(failure.code);
   const auto number_or_none = [](std::int64_t number) -> py::object {
     if (number == kNone) return py::none();

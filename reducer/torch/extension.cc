@@ -107,7 +107,9 @@ void define_reducer(py::module_& module) {
       .def("end_join", &TorchReducer::end_join, NoGil())
       .def("reset", &TorchReducer::reset, NoGil())
       .def("abort", &TorchReducer::abort, NoGil())
-      .def("close", &TorchReducer::close, NoGil())
+      .def("is_busy", &TorchReducer::is_busy)
+      .def(
+          "close", [](TorchReducer& reducer) { reducer.close(); }, NoGil())
       .def("check_complete", &TorchReducer::check_complete, NoGil())
       .def("is_rebuilt", &TorchReducer::is_rebuilt)
       .def("bucket_bytes",
@@ -139,6 +141,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(py::init(&adapter::connect), py::arg("store"), py::arg("prefix"), py::arg("rank"),
            py::arg("size"), py::arg("timeout"), py::arg("address"),
            py::call_guard<py::gil_scoped_release>());
-  module.def("is_reduced", &adapter::Leaf::is_watched);
+  module.def("take_over", &adapter::TorchReducer::take_over,
+             py::call_guard<py::gil_scoped_release>());
   adapter::define_reducer(module);
 }

@@ -21,6 +21,7 @@ class Leaf::BeforeHook final : public ::torch::autograd::FunctionPreHook {
     observer_.accumulation_begins(leaf_);
     return gradients;
   }
+  AccumulationObserver& observer() const { return observer_; }
 
  private:
   Leaf& leaf_;
@@ -69,13 +70,13 @@ void Leaf::unwatch() {
   before_ = nullptr;
 }
 
-bool Leaf::is_watched(const at::Tensor& variable) {
+AccumulationObserver* Leaf::observer_of(const at::Tensor& variable) {
   const NodeHandle accumulator = ::torch::autograd::impl::try_get_grad_accumulator(variable);
-  if (accumulator == nullptr) return false;
-  const auto& hooks = accumulator->pre_hooks();
-  return std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
-    return dynamic_cast<const BeforeHook*>(hook.get()) != nullptr;
-  });
+  if (accumulator == nullptr) return nullptr;
+  for (const auto& hook : accumulator->pre_hooks())
+    if (const auto* const ours = dynamic_cast<const BeforeHook*>(hook.get()))
+      return &ours->observer();
+  return nullptr;
 }
 
 bool Leaf::lies_where_the_parameter_says(const at::Tensor& gradient) const {

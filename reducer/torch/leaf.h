@@ -45,8 +45,8 @@ class Leaf {
   // Calls the observer around each accumulation, until unwatch().
   void watch(AccumulationObserver& observer);
   void unwatch();
-  // Whether some leaf of this extension watches the tensor's accumulations.
-  static bool is_watched(const at::Tensor& variable);
+  // Whom a leaf of this extension tells of the tensor's accumulations; null for nobody.
+  static AccumulationObserver* observer_of(const at::Tensor& variable);
 
   void take();
   bool is_taken() const { return is_taken_; }

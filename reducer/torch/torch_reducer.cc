@@ -65,6 +65,17 @@ class TorchReducer::End {
   bool is_done_ = false;
 };
 
+class TorchReducer::Busy {
+ public:
+  explicit Busy(TorchReducer& reducer) : reducer_(reducer) { ++reducer_.busy_; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() { --reducer_.busy_; }
+
+ private:
+  TorchReducer& reducer_;
+};
+
 std::shared_ptr<TorchReducer> TorchReducer::create(const std::vector<NamedTensor>& parameters,
                                                    const std::vector<NamedTensor>& buffers,
                                                    bool sends_parameters, ReducerOptions options,
@@ -123,8 +134,9 @@ TorchReducer::~TorchReducer() {
   close();
 }
 
-void TorchReducer::close() {
+void TorchReducer::close(const std::string& why) {
   if (!reducer_) return;
+  why_closed_ = why;
   if (is_in_backward()) {
     state_ = State::kClosesAfterBackward;
     return;
@@ -134,8 +146,17 @@ void TorchReducer::close() {
   reducer_.reset();
 }
 
+bool TorchReducer::take_over(const at::Tensor& variable) {
+  auto* const observer = dynamic_cast<TorchReducer*>(Leaf::observer_of(variable));
+  if (observer == nullptr) return false;
+  observer->close(
+      "one of its parameters was wrapped again, and a parameter has one wrapper: wrap a module "
+      "once");
+  return true;
+}
+
 const Reducer& TorchReducer::reducer() const {
-  if (!reducer_) refuse("this DistributedDataParallel is closed: wrap the module anew");
+  if (!reducer_) refuse("this DistributedDataParallel is closed: " + why_closed_);
   return *reducer_;
 }
 Reducer& TorchReducer::open_reducer() { return const_cast<Reducer&>(reducer()); }
@@ -143,6 +164,7 @@ Reducer& TorchReducer::open_reducer() { return const_cast<Reducer&>(reducer()); 
 void TorchReducer::begin_forward(std::vector<at::Tensor> buffers, bool is_synced,
                                  bool sends_buffers_again) {
   Reducer& reducer = open_reducer();
+  const Busy busy(*this);
   check(reducer.begin_forward());
   if (!buffers.empty()) {
     sent_.replace(std::move(buffers));
@@ -207,6 +229,7 @@ void TorchReducer::begin_join(const JoinOptions& options) {
 
 void TorchReducer::end_join() {
   Reducer& reducer = open_reducer();
+  const Busy busy(*this);
   take_all();
   sent_.stage();
   Status status = reducer.end_join();
@@ -255,7 +278,7 @@ void TorchReducer::backward_reached(PassSink& sink) {
 }
 
 void TorchReducer::begin_backward(lockstep::Node& pass_output) {
-  if (!reducer_) refuse("the DistributedDataParallel of this output is closed");
+  if (!reducer_) refuse("the DistributedDataParallel of this output is closed: " + why_closed_);
   const bool is_first = !is_in_backward();
   if (is_first && mode_.takes_all) take_all();
   Status status = pass_output.observer()->backward_begins(task_, {});
@@ -315,7 +338,7 @@ void TorchReducer::end_backward(Status status) {
   }
   status = task_.finish(std::move(status));
   give_all();
-  if (std::exchange(state_, State::kIdle) == State::kClosesAfterBackward) close();
+  if (state_.exchange(State::kIdle) == State::kClosesAfterBackward) close(why_closed_);
   if (refused) std::rethrow_exception(refused);
   check(status);
 }

@@ -79,9 +79,14 @@ class TorchReducer final : public SinkOwner,
   void begin_join(const JoinOptions& options);
   void end_join();
   void reset(Group& group);
-  // Ends the group from any thread; see Reducer::abort().
+  // Ends the group. Any thread may call it, and ask whether this is inside of a backward or of a
+  // collective operation, while nobody closes or resets this.
   void abort(const std::string& why);
-  void close();
+  bool is_busy() const { return busy_ != 0 || is_in_backward(); }
+  // `why` is what later calls raise.
+  void close(const std::string& why = "it was closed");
+  // Closes whoever reduces this parameter, as another wrapper is about to.
+  static bool take_over(const at::Tensor& variable);
 
   void check_complete();
   bool is_rebuilt() const { return is_rebuilt_; }
@@ -112,6 +117,7 @@ class TorchReducer final : public SinkOwner,
   [[noreturn]] void fail(Status status);
   PassSink* sink_in_running_graph();
   bool running_graph_accumulates() const;
+  class Busy;
   bool is_in_backward() const { return state_ != State::kIdle; }
   void take_all();
   void give_all();
@@ -128,9 +134,11 @@ class TorchReducer final : public SinkOwner,
   std::unordered_set<PassSink*> sinks_ LOCKSTEP_GUARDED_BY(sinks_mutex_);
   Ref<lockstep::Node> blind_;  // The pass of outputs that nobody found.
   std::unique_ptr<Reducer> reducer_;
-  State state_ = State::kIdle;
+  platform::Atomic<State> state_{State::kIdle};
+  platform::Atomic<int> busy_{0};  // Calls of collective operations outside of backwards.
   bool is_rebuilt_ = false;
   Mode mode_;
+  std::string why_closed_;
 };
 
 }  // namespace lockstep::torch_adapter

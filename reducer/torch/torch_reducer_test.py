@@ -425,10 +425,10 @@ def run_refusals(rank):
     expect_text(raised(lambda: LockstepDDP(frozen)), "doesn't have any parameter that requires a gradient")
     module = nn.Linear(2, 2)
     first = LockstepDDP(module)
-    expect_text(raised(lambda: LockstepDDP(module)), "parameter weight is reduced by another", "wrap a module once")
     first(torch.ones(1, 2)).sum().backward()
-    del first
-    LockstepDDP(module)(torch.ones(1, 2)).sum().backward()
+    second = LockstepDDP(module)
+    expect_text(raised(lambda: first(torch.ones(1, 2))), "LockstepError", "was wrapped again", "wrap a module once")
+    second(torch.ones(1, 2)).sum().backward()
     expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), device_ids=[0])), "ValueError", "for modules on GPUs")
     expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), order="fast")), "has to be")
     expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), verify_payload=True)), "order=\"rank\"")
@@ -533,6 +533,54 @@ def test_an_exception_in_the_backward_of_one_rank():
     texts = on_ranks(2, run_forward_raises)
     expect_text(texts[1], "ValueError: not today")
     expect_text(texts[0], "LockstepError", "rank 1")
+
+
+def run_interrupted(rank):
+    import threading
+
+    module = nn.Linear(2, 2)
+    wrapped = LockstepDDP(module, timeout=60)
+    wrapped(torch.ones(1, 2)).sum().backward()
+    output = wrapped(torch.ones(1, 2)).sum()
+    begin = time.monotonic()
+    if rank == 0:
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        said = "nothing"
+        try:
+            try:
+                output.backward()
+            except lt.LockstepError as error:
+                said = str(error)
+            time.sleep(1)  # Python raises between two of its instructions
+        except KeyboardInterrupt as error:
+            said = "KeyboardInterrupt after %s, %s" % (said, error.__context__)
+    else:
+        time.sleep(4)
+        said = raised(output.backward)
+    return said, time.monotonic() - begin
+
+
+def test_ctrl_c_in_a_collective():
+    (own, own_s), (other, other_s) = on_ranks(2, run_interrupted)
+    expect_text(own, "KeyboardInterrupt", "interrupted this rank")
+    expect_text(other, "LockstepError", "rank 0", "interrupted this rank")
+    assert own_s < 20 and other_s < 30, (own_s, other_s)
+
+
+def run_functional_call(rank):
+    if not hasattr(torch, "func"):
+        return
+    module = nn.Linear(2, 2)
+    wrapped = LockstepDDP(module)
+    lent = {"module.weight": torch.ones(2, 2, requires_grad=True), "module.bias": torch.ones(2, requires_grad=True)}
+    torch.func.functional_call(wrapped, lent, torch.ones(1, 2)).sum().backward()
+    assert module.weight.grad is None and lent["module.weight"].grad is not None
+    wrapped(torch.ones(1, 2)).sum().backward()
+    assert module.weight.grad is not None
+
+
+def test_a_functional_call_is_about_its_own_tensors():
+    on_ranks(2, run_functional_call)
 
 
 # ---- A killed rank, and the loop that goes on ----

@@ -7,10 +7,9 @@ and its hooks; here are the options, the checks, and what is around a forward.
 import contextlib
 import copy
 import dataclasses
-import gc
 import operator
+import sys
 import warnings
-import weakref
 
 import torch
 import torch.distributed as dist
@@ -19,12 +18,12 @@ from torch.nn.parallel import distributed as torchs
 from torch.utils import _pytree as pytree
 
 from lockstep.torch._details import BufferHooks, EarlyEnd, LoggingData, warn_of_broadcast_buffers
+from lockstep.torch import _interrupts as interrupts
 from lockstep.torch._load import extension
 from lockstep.torch._reducer_face import LoggerFace, ReducerFace
-from lockstep.torch._rendezvous import connect
+from lockstep.torch._rendezvous import connect, keep
 
 MIB = 1024 * 1024
-WRAPPERS = weakref.WeakValueDictionary()  # the newest wrapper of a module, by the module's id
 FIRST_BUCKET_BYTES = MIB
 BUCKET_CAP_MB = 25
 KNOWN_LEAVES = (type(None), int, float, complex, str, bytes, bool, torch.dtype, torch.device, torch.Size)
@@ -135,6 +134,22 @@ class Members:
 
     def is_whole(self):
         return all(map(operator.is_, map(dict.get, self._places, self._names), self._values))
+
+    def are_lent(self):
+        """Whether torch.func.functional_call() has put tensors in the places of some: a forward is then about those alone."""
+        now = map(dict.get, self._places, self._names)
+        return all(one is known or isinstance(one, torch.Tensor) and not isinstance(one, torch.nn.Parameter)
+                   for one, known in zip(now, self._values))
+
+
+@contextlib.contextmanager
+def active_module(wrapper):
+    ddp = torchs.DistributedDataParallel
+    outer, ddp._active_ddp_module = ddp._active_ddp_module, wrapper
+    try:
+        yield
+    finally:
+        ddp._active_ddp_module = outer
 
 
 class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataParallel):
@@ -258,22 +273,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         if not trained:
             return RuntimeError("DistributedDataParallel is not needed when a module doesn't have any parameter that requires "
                                 "a gradient.")
-        if any(extension.is_reduced(each) for _, each in trained):
-            gc.collect()  # of wrappers that nobody uses any more
-            self._take_over()
-        for name, each in trained:
-            if extension.is_reduced(each):
-                return RuntimeError("parameter %s is reduced by another lockstep.torch.DistributedDataParallel already: wrap a "
-                                    "module once, or delete the first wrapper, and what its forwards returned" % name)
         return None
-
-    def _take_over(self):
-        """A module that is wrapped again, as in `ddp = DistributedDataParallel(module)` in a loop, leaves its first wrapper, whose
-        next forward says so."""
-        first = WRAPPERS.get(id(self.module))
-        if first is not None and first is not self and first.module is self.module:
-            first._reducer.close()
-            first._is_left = True
 
     def _buffers_to_send(self):
         return [(name, each) for name, each in self.module.named_buffers() if name not in self.parameters_to_ignore]
@@ -287,10 +287,14 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
                    "gradient_as_bucket_view": bool(self.gradient_as_bucket_view),
                    "broadcast_buffers": bool(self.forward_sync_buffers), "bucket_limits": self._bucket_limits,
                    "rank_order": self._order == "rank", "verify_payload": bool(self._verify_payload)}
-        self._has_buffers, self._is_left = bool(buffers), False
-        WRAPPERS[id(self.module)] = self
+        self._has_buffers = bool(buffers)
+        keep(self, self.process_group, self._group)
+        for _, each in self._members.named:
+            if each.requires_grad:
+                extension.take_over(each)  # an older wrapper raises in its next forward
         self._reducer = extension.Reducer(parameters, [(name, each, False) for name, each in buffers], sends_parameters,
                                           options, self._hook, self._group)
+        interrupts.watch(self._reducer)
 
     def _make_reducer_anew(self):
         """With other options. A collective operation."""
@@ -300,8 +304,14 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
     # ---- Forwards ----
 
     def forward(self, *inputs, **kwargs):
+        if torch.is_grad_enabled() and not self._members.is_whole():
+            if self._members.are_lent():
+                return self.module(*inputs, **kwargs)
+            raise RuntimeError("a parameter of the module was replaced after it was wrapped, and the new one would not be "
+                               "reduced: change the module first, and wrap it then")
         inputs, kwargs = self._pre_forward(*inputs, **kwargs)
-        with self._inside_ddp_forward():
+        # DDP's own context loads torch._dynamo, which takes seconds, and is of no use before that is loaded.
+        with self._inside_ddp_forward() if "torch._dynamo" in sys.modules else active_module(self):
             output = self.module(*inputs, **kwargs)
         return self._post_forward(output)
 
@@ -313,11 +323,6 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         return inputs, kwargs
 
     def _begin_forward(self, is_synced):
-        if self._is_left:
-            raise RuntimeError("the module was wrapped again, and its gradients are averaged by the newer wrapper: call that one")
-        if not self._members.is_whole():
-            raise RuntimeError("a parameter of the module was replaced after it was wrapped, and the new one would not be "
-                               "reduced: change the module first, and wrap it then")
         if self._early_end is not None:
             self._early_end.begin_forward()
         self._has_begun = True
@@ -449,6 +454,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         group = connect(self.process_group, self._timeout if timeout is None else timeout, store)
         self._reducer.reset(group)
         self._group = group
+        keep(self, self.process_group, group)
         self._is_forward_open = False
         self.require_forward_param_sync = True
 

@@ -24,6 +24,10 @@ import torch
 import torch.distributed as dist
 
 torch.set_num_threads(1)
+try:  # DistributedDataParallel loads it when it is constructed, which takes seconds in each rank
+    import torch._dynamo
+except ImportError:
+    pass
 
 LIMIT_S = 120  # of one call, on a busy machine
 
