@@ -28,7 +28,7 @@ Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) t
   std::vector<Edge> made = std::exchange(made_, {});
   LOCKSTEP_CHECK(made.empty());  // A forward that failed has left no outputs.
   LOCKSTEP_RETURN_IF_ERROR(module(made));
-  if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_));
+  if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_.numbers()));
   outputs.reserve(outputs.size() + made.size());
   for (Edge& output : made) outputs.push_back(std::move(output));
   made.clear();
@@ -47,7 +47,7 @@ Status DataParallel::sync_gradients(std::vector<Edge>& outputs) try {
     return Status(Code::kInvalidArgument, "sync_gradients was called while a NoSync lives");
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->rebuild_buckets());
-  return reducer_->arm(outputs, engine_);
+  return reducer_->arm(outputs, engine_.numbers());
 } catch (const std::bad_alloc&) {
   return reducer_->memory_refused();
 }

@@ -311,8 +311,8 @@ Status Reducer::broadcast_state() {
   return status.ok() ? status : fail(std::move(status.failure()));
 }
 
-Status Reducer::refresh_state() try {
-  if (state_.is_window_open) return {};
+Status Reducer::refresh_state(Refresh refresh) try {
+  if (state_.is_window_open && refresh == Refresh::kOncePerWindow) return {};
   if (options_.broadcast_buffers && state_.module->has_buffers()) {
     if (join_.is_joining())
       if (Result<UnevenInputs::Event> event = exchange_join_state(UnevenInputs::Event::kBuffers);
@@ -353,7 +353,7 @@ std::vector<std::size_t> Reducer::rebuilt_order() const {
   return order;
 }
 
-Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
+Status Reducer::arm(std::vector<Edge>& outputs, NodeNumbers& numbers) try {
   LOCKSTEP_RETURN_IF_ERROR(check_complete());  // A backward may have run inside the forward.
   if (outputs.empty()) return {};
   if (!passes_.current()) passes_.open(this, collectives_.rank());
@@ -362,8 +362,7 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   if (options_.find_unused_parameters) {
     std::vector<Edge> inputs(std::make_move_iterator(outputs.begin()),
                              std::make_move_iterator(outputs.end()));
-    const Ref<Node> shared(
-        new PassOutput(passes_.current(), std::move(inputs), engine.next_sequence()));
+    const Ref<Node> shared(new PassOutput(passes_.current(), std::move(inputs), numbers.next()));
     for (std::uint32_t reduced = 0; reduced < outputs.size(); ++reduced)
       outputs[reduced] = {shared, reduced};
     return {};
@@ -371,8 +370,7 @@ Status Reducer::arm(std::vector<Edge>& outputs, Engine& engine) try {
   for (Edge& output : outputs) {
     std::vector<Edge> input;
     input.push_back(std::move(output));
-    output = {
-        Ref<Node>(new PassOutput(passes_.current(), std::move(input), engine.next_sequence())), 0};
+    output = {Ref<Node>(new PassOutput(passes_.current(), std::move(input), numbers.next())), 0};
   }
   return {};
 } catch (const std::bad_alloc&) {

@@ -72,17 +72,19 @@ class Reducer final : private GradientHook,
 
   // Call it before every forward with gradients, after begin_forward(). The first call of a sync
   // window, which lasts until a synced pass is complete, broadcasts the buffers (S3) and copies
-  // values and buffers to the other replicas (P15).
-  Status refresh_state();
+  // values and buffers to the other replicas (P15). With kEachForward, which all ranks give alike,
+  // a later call of the window broadcasts the buffers again.
+  enum class Refresh : std::uint8_t { kOncePerWindow, kEachForward };
+  Status refresh_state(Refresh refresh = Refresh::kOncePerWindow);
 
   // Call it before a forward without gradients. It copies values and buffers to the other replicas,
   // unless gradients are being accumulated (P15). It is not a collective operation.
   Status copy_to_replicas();
 
   // Call it after a synced forward. It adds the forward's outputs to the pass and replaces each of
-  // them by an output that refers to the pass. It returns kIncomplete under the conditions of
-  // begin_forward(), for a backward that ran in between.
-  Status arm(std::vector<Edge>& outputs, Engine& engine);
+  // them by an output that refers to the pass, with the next of `numbers`. It returns kIncomplete
+  // under the conditions of begin_forward(), for a backward that ran in between.
+  Status arm(std::vector<Edge>& outputs, NodeNumbers& numbers);
 
   // Begins training with uneven inputs (S2), which lasts until end_join() or a reset. This call is
   // local; every rank makes it before the same forward.

@@ -46,7 +46,7 @@ function add_rooms(folder, list,   rooms, parts, i, j, count) {
 BEGIN {
   add_rooms("properties", "case generate shrink explain process hosts observe subject oracle components lane report run compare campaign cli")
   add_rooms("reducer", "base platform bucket,diagnosis,core device,tensor autograd,comm,device/host,device/cuda " \
-                       "hooks,comm/gloo,comm/nccl . example")
+                       "hooks,comm/gloo,comm/nccl . torch,example")
 }
 
 # room_of(PATH): "properties/lane", "reducer/comm/gloo", "reducer/." for a file of the folder itself. The program of PyTorch's
@@ -89,6 +89,7 @@ function check_outside(from, path, where, header) {
     complain(where, "<" header "> in reference/: it depends on the standard library alone")
   } else if (from == "reducer") {
     if (header == "tl/expected.hpp" || is_system(header)) return
+    if (header ~ /^(torch|ATen|c10|pybind11)\// && path ~ /^reducer\/torch\//) return
     if (header ~ /^gloo\// && path ~ /^reducer\/comm\/gloo\//) return
     if (header == "xxhash.h" && path == "reducer/comm/seal.cc") return
     if (header ~ /^nccl/ && path ~ /^reducer\/comm\/nccl\//) return
@@ -108,7 +109,7 @@ function check_reducer_part(from, path, where, header) {
   else if (from == "reducer") {
     if (path ~ /^reducer\/core\// && header !~ /^reducer\/(base|core)\//)
       complain(where, "reducer/core/ includes " header ": the core stands on base alone")
-    else if (header ~ /^reducer\/comm\/gloo\// && path !~ /^reducer\/comm\/gloo\//)
+    else if (header ~ /^reducer\/comm\/gloo\// && path !~ /^reducer\/(comm\/gloo|torch)\//)
       complain(where, header " outside reducer/comm/gloo/: use the interfaces in reducer/comm/")
     else if (header ~ /^reducer\/comm\/nccl\// && path !~ /^reducer\/comm\/nccl\//)
       complain(where, header " outside reducer/comm/nccl/: use the interfaces in reducer/comm/")
@@ -197,13 +198,14 @@ function check_link(target, library, from, to, test) {
   if (test || from == "properties" || from == "benchmarks" || from == "ci") return
   if (from == "reference")
     complain("target " target, "reference/ links " library ": it depends on the standard library alone")
-  if (from == "reducer" && library !~ /^(tl::expected|Threads::Threads|dl|lockstep::gloo|CUDA::[a-z_]+)$/)
+  if (from == "reducer" && library !~ /^(tl::expected|Threads::Threads|dl|lockstep::gloo|CUDA::[a-z_]+)$/ &&
+      !(target ~ /^lockstep_torch/ && library ~ /torch_python/))
     complain("target " target, "reducer/ links " library)
 }
 
 function may_link_gloo(from, target, test) {
   if (from == "reference") return test && target ~ /gloo/
-  if (from == "reducer") return target == "lockstep_reducer" || target ~ /gloo/
+  if (from == "reducer") return target == "lockstep_reducer" || target ~ /gloo|^lockstep_torch_/
   return 1
 }
 

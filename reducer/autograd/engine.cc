@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "reducer/autograd/foreign_graph.h"
 #include "reducer/autograd/node_map.h"
 #include "reducer/autograd/parameter.h"
 #include "reducer/base/check.h"
@@ -38,7 +39,7 @@ struct Contribution {
 struct NodeState {
   Node* node = nullptr;
   std::uint32_t dependencies = 0;
-  std::uint32_t contributions = kEnd;  // The head of a list in GraphTask::State.
+  std::uint32_t contributions = kEnd;  // The head of a list in Engine::Task.
 };
 
 bool sent_before(const Contribution& a, const Contribution& b) {
@@ -86,7 +87,7 @@ Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
 }  // namespace
 
 struct Engine::Ready {
-  GraphTask* task = nullptr;
+  Task* task = nullptr;
   std::uint32_t index = 0;  // The index of the node in its task.
   std::uint32_t depth = 0;
   bool accumulator = false;
@@ -99,13 +100,16 @@ struct Engine::Ready {
   }
 };
 
-struct GraphTask::State {
+struct Engine::Task final : GraphTask {
+  using GraphTask::be_nested_in;
+  void at_end(BackwardEnd* callback) override { ends.add(callback); }
+
   std::vector<NodeState> nodes;
   std::vector<Contribution> contributions;
   NodeMap numbers;
   std::vector<std::pair<BackwardObserver*, Node*>> observed;
   std::vector<Node*> observed_nodes;
-  std::vector<BackwardEnd*> callbacks;
+  BackwardEnds ends;
   // Reused memory for nodes with many edges, so that running them does not allocate.
   std::vector<std::vector<Tensor>> spare_gradients;
   std::vector<std::vector<Contribution>> spare_contributions;
@@ -124,7 +128,7 @@ struct GraphTask::State {
     numbers.clear();
     observed.clear();
     observed_nodes.clear();
-    callbacks.clear();
+    ends.clear();
     ready.clear();
     outstanding = 0;
     failure = Status();
@@ -141,19 +145,9 @@ struct Engine::Impl {
     std::uint32_t depth = 0;               // Of the task whose node the thread runs.
   };
   std::vector<std::unique_ptr<Worker>> workers;  // Worker 0 has no thread.
-  std::vector<std::unique_ptr<GraphTask>> idle_tasks;
+  std::vector<std::unique_ptr<Task>> idle_tasks;
   bool stopping = false;
 };
-
-GraphTask::GraphTask() : state_(std::make_unique<State>()) {}
-GraphTask::~GraphTask() = default;
-
-void GraphTask::at_end(BackwardEnd* callback) {
-  LOCKSTEP_CHECK(callback != nullptr);
-  auto& callbacks = state_->callbacks;
-  if (std::find(callbacks.begin(), callbacks.end(), callback) == callbacks.end())
-    callbacks.push_back(callback);
-}
 
 Engine::Engine(int workers, std::uint64_t tie_seed)
     : tie_seed_(tie_seed), impl_(std::make_unique<Impl>()) {
@@ -214,9 +208,9 @@ Status Engine::backward_nested(const BackwardContext& outer, std::span<const Edg
 Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
                    std::span<const Tensor> gradients, bool retain_graph) {
   LOCKSTEP_CHECK_EQ(roots.size(), gradients.size());
-  std::unique_ptr<GraphTask> task;
+  std::unique_ptr<Task> task;
   int driver = outer ? outer->worker : 0;
-  std::uint32_t depth = outer ? outer->task.state_->depth + 1 : 0;
+  std::uint32_t depth = outer ? static_cast<Task&>(outer->task).depth + 1 : 0;
   {
     platform::MutexLock lock(mutex_);
     if (!outer) driver = worker_of_this_thread(depth);
@@ -225,9 +219,9 @@ Status Engine::run(const BackwardContext* outer, std::span<const Edge> roots,
       impl_->idle_tasks.pop_back();
     }
   }
-  if (!task) task.reset(new GraphTask);
-  GraphTask::State& state = *task->state_;
-  task->outermost_ = outer ? outer->task.outermost_ : task.get();
+  if (!task) task = std::make_unique<Task>();
+  Task& state = *task;
+  state.be_nested_in(outer ? &outer->task : nullptr);
   state.depth = depth;
   state.driver = driver;
   state.retain_graph = retain_graph;
@@ -269,88 +263,78 @@ int Engine::worker_of_this_thread(std::uint32_t& depth) const {
 
 // Numbers the reachable nodes, counts how many senders each one has, and hands the roots their
 // gradients.
-Status Engine::discover(GraphTask& task, std::span<const Edge> roots,
+Status Engine::discover(Task& task, std::span<const Edge> roots,
                         std::span<const Tensor> gradients) {
-  GraphTask::State& state = *task.state_;
   const auto visit = [&](Node* node) {
-    const auto number = static_cast<std::uint32_t>(state.nodes.size());
-    const auto [index, known] = state.numbers.insert(node, number);
+    const auto number = static_cast<std::uint32_t>(task.nodes.size());
+    const auto [index, known] = task.numbers.insert(node, number);
     if (!known) {
       LOCKSTEP_CHECK_LT(static_cast<std::size_t>(node->worker()), impl_->workers.size());
-      state.nodes.push_back({node, 0, kEnd});
-      if (node->observer()) state.observed.push_back({node->observer(), node});
+      task.nodes.push_back({node, 0, kEnd});
+      if (node->observer()) task.observed.push_back({node->observer(), node});
     }
     return index;
   };
   for (std::size_t r = 0; r < roots.size(); ++r) {
     if (!roots[r].node) continue;
-    NodeState& root = state.nodes[visit(roots[r].node.get())];
+    NodeState& root = task.nodes[visit(roots[r].node.get())];
     if (!gradients[r].defined()) continue;
     // A root's own gradient counts as sent by a node created after all others, in the order of the
     // roots.
-    state.contributions.push_back({gradients[r], ~std::uint64_t{0}, static_cast<std::uint32_t>(r),
-                                   roots[r].slot, root.contributions});
-    root.contributions = static_cast<std::uint32_t>(state.contributions.size() - 1);
+    task.contributions.push_back({gradients[r], ~std::uint64_t{0}, static_cast<std::uint32_t>(r),
+                                  roots[r].slot, root.contributions});
+    root.contributions = static_cast<std::uint32_t>(task.contributions.size() - 1);
   }
   std::size_t edges = 0;
-  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
-    Node* node = state.nodes[i].node;
+  for (std::size_t i = 0; i < task.nodes.size(); ++i) {
+    Node* node = task.nodes[i].node;
     if (node->freed_.load(std::memory_order_acquire))
       return Status(Code::kGraphFreed, "this graph was used by a backward that did not retain it");
     edges += node->edges().size();
     for (const Edge& edge : node->edges())
-      if (edge.node) ++state.nodes[visit(edge.node.get())].dependencies;
+      if (edge.node) ++task.nodes[visit(edge.node.get())].dependencies;
   }
   // Each edge has at most one contribution.
-  state.contributions.reserve(state.contributions.size() + edges);
+  task.contributions.reserve(task.contributions.size() + edges);
   return {};
 }
 
-Status Engine::announce(GraphTask& task) {
-  GraphTask::State& state = *task.state_;
-  LOCKSTEP_CHECK(state.callbacks.empty());  // None is left of another backward.
-  auto& observed = state.observed;
+Status Engine::announce(Task& task) {
+  LOCKSTEP_CHECK(task.ends.empty());  // None is left of another backward.
+  auto& observed = task.observed;
   for (std::size_t i = 0; i < observed.size(); ++i) {
     BackwardObserver* observer = observed[i].first;
     const auto same = [observer](const auto& pair) { return pair.first == observer; };
     const auto here = observed.begin() + static_cast<std::ptrdiff_t>(i);
     if (std::any_of(observed.begin(), here, same)) continue;
-    state.observed_nodes.clear();
+    task.observed_nodes.clear();
     for (const auto& [owner, node] : observed)
-      if (owner == observer) state.observed_nodes.push_back(node);
-    LOCKSTEP_RETURN_IF_ERROR(observer->backward_begins(task, state.observed_nodes));
+      if (owner == observer) task.observed_nodes.push_back(node);
+    LOCKSTEP_RETURN_IF_ERROR(observer->backward_begins(task, task.observed_nodes));
   }
   return {};
 }
 
 // Runs everything that this thread may run until every node of `task` is done. It holds the
 // mutex except while a node runs.
-void Engine::drive(GraphTask& task, int worker) {
-  GraphTask::State& state = *task.state_;
+void Engine::drive(Task& task, int worker) {
   platform::CondVar& wake =
-      worker == 0 ? state.progress : impl_->workers[static_cast<std::size_t>(worker)]->wake;
-  while (state.outstanding != 0) {
+      worker == 0 ? task.progress : impl_->workers[static_cast<std::size_t>(worker)]->wake;
+  while (task.outstanding != 0) {
     Ready ready;
     bool found = false;
     wake.wait(mutex_, platform::Deadline::never(), [&]() LOCKSTEP_REQUIRES(mutex_) {
-      found = state.outstanding != 0 && next_ready(&task, worker, ready);
-      return found || state.outstanding == 0;
+      found = task.outstanding != 0 && next_ready(&task, worker, ready);
+      return found || task.outstanding == 0;
     });
     if (found) execute(ready, worker);
   }
-  LOCKSTEP_CHECK(state.ready.empty());
+  LOCKSTEP_CHECK(task.ready.empty());
 }
 
-Status Engine::finish(GraphTask& task, Status status) {
-  LOCKSTEP_CHECK_EQ(task.state_->outstanding, 0u);  // No node of it runs any more.
-  for (std::size_t i = 0; i < task.state_->callbacks.size(); ++i) {
-    BackwardEnd* callback = task.state_->callbacks[i];
-    status = guarded([&] {
-      return status.ok() ? callback->backward_succeeded()
-                         : callback->backward_failed(std::move(status));
-    });
-  }
-  return status;
+Status Engine::finish(Task& task, Status status) {
+  LOCKSTEP_CHECK_EQ(task.outstanding, 0u);  // No node of it runs any more.
+  return task.ends.run(std::move(status));
 }
 
 void Engine::work(int worker) {
@@ -371,9 +355,9 @@ void Engine::work(int worker) {
 }
 
 // Takes the most urgent ready node of the task's own queue and of the worker's.
-bool Engine::next_ready(GraphTask* task, int worker, Ready& ready) {
+bool Engine::next_ready(Task* task, int worker, Ready& ready) {
   std::vector<Ready>* best = nullptr;
-  if (task && !task->state_->ready.empty()) best = &task->state_->ready;
+  if (task && !task->ready.empty()) best = &task->ready;
   if (worker != 0) {
     auto& shared = impl_->workers[static_cast<std::size_t>(worker)]->ready;
     if (!shared.empty() && (!best || best->front() < shared.front())) best = &shared;
@@ -382,7 +366,7 @@ bool Engine::next_ready(GraphTask* task, int worker, Ready& ready) {
   std::pop_heap(best->begin(), best->end());
   ready = best->back();
   best->pop_back();
-  LOCKSTEP_CHECK(ready.task->state_->outstanding > 0);
+  LOCKSTEP_CHECK(ready.task->outstanding > 0);
   return true;
 }
 
@@ -492,35 +476,34 @@ void Engine::execute(const Ready& ready, int worker) {
   try {
     run_node(ready, worker);
   } catch (const std::bad_alloc&) {
-    GraphTask::State& state = *ready.task->state_;
-    if (state.failure.ok()) state.failure = out_of_memory();
+    Task& task = *ready.task;
+    if (task.failure.ok()) task.failure = out_of_memory();
     note_done(*ready.task, worker);
   }
   depth = depth_before;
 }
 
 void Engine::run_node(const Ready& ready, int worker) {
-  GraphTask& task = *ready.task;
-  GraphTask::State& state = *task.state_;
-  if (!state.failure.ok()) {
+  Task& task = *ready.task;
+  if (!task.failure.ok()) {
     note_done(task, worker);
     return;
   }
-  Node& node = *state.nodes[ready.index].node;
-  std::uint32_t contribution = state.nodes[ready.index].contributions;
+  Node& node = *task.nodes[ready.index].node;
+  std::uint32_t contribution = task.nodes[ready.index].contributions;
   std::size_t count = 0;
-  for (std::uint32_t c = contribution; c != kEnd; c = state.contributions[c].next) ++count;
-  Gradients incoming(node.outputs(), state.spare_gradients);
-  Gradients outgoing(node.edges().size(), state.spare_gradients);
-  Borrowed<Contribution> arrived(count > 1 ? count : 0, state.spare_contributions);
+  for (std::uint32_t c = contribution; c != kEnd; c = task.contributions[c].next) ++count;
+  Gradients incoming(node.outputs(), task.spare_gradients);
+  Gradients outgoing(node.edges().size(), task.spare_gradients);
+  Borrowed<Contribution> arrived(count > 1 ? count : 0, task.spare_contributions);
   if (count == 1) {
-    Contribution& only = state.contributions[contribution];
+    Contribution& only = task.contributions[contribution];
     LOCKSTEP_CHECK_LT(only.slot, incoming.view().size());
     incoming.view()[only.slot] = std::move(only.gradient);
     contribution = kEnd;
   }
-  for (; contribution != kEnd; contribution = state.contributions[contribution].next)
-    arrived.items.push_back(std::move(state.contributions[contribution]));
+  for (; contribution != kEnd; contribution = task.contributions[contribution].next)
+    arrived.items.push_back(std::move(task.contributions[contribution]));
 
   Status status;
   {
@@ -529,28 +512,27 @@ void Engine::run_node(const Ready& ready, int worker) {
       LOCKSTEP_RETURN_IF_ERROR(fold(arrived.items, incoming.view()));
       return apply_guarded(node, incoming.view(), outgoing.view(), {*this, task, worker});
     });
-    if (!state.retain_graph && node.kind() != Node::Kind::kParameter) {
+    if (!task.retain_graph && node.kind() != Node::Kind::kParameter) {
       node.freed_.store(true, std::memory_order_release);
       node.release();
     }
   }
 
-  if (!status.ok() && state.failure.ok()) state.failure = std::move(status);
-  if (state.failure.ok()) deliver(task, node, outgoing.view(), worker);
+  if (!status.ok() && task.failure.ok()) task.failure = std::move(status);
+  if (task.failure.ok()) deliver(task, node, outgoing.view(), worker);
   note_done(task, worker);
 }
 
-void Engine::deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker) {
-  GraphTask::State& state = *task.state_;
+void Engine::deliver(Task& task, Node& sender, std::span<Tensor> outgoing, int worker) {
   for (std::uint32_t e = 0; e < sender.edges().size(); ++e) {
     const Edge& edge = sender.edges()[e];
     if (!edge.node) continue;
-    const std::uint32_t index = state.numbers.at(edge.node.get());
-    NodeState& receiver = state.nodes[index];
+    const std::uint32_t index = task.numbers.at(edge.node.get());
+    NodeState& receiver = task.nodes[index];
     if (outgoing[e].defined()) {
-      state.contributions.push_back(
+      task.contributions.push_back(
           {std::move(outgoing[e]), sender.sequence(), e, edge.slot, receiver.contributions});
-      receiver.contributions = static_cast<std::uint32_t>(state.contributions.size() - 1);
+      receiver.contributions = static_cast<std::uint32_t>(task.contributions.size() - 1);
     }
     LOCKSTEP_CHECK(receiver.dependencies > 0);
     if (--receiver.dependencies == 0) push_ready(task, index, worker);
@@ -558,22 +540,21 @@ void Engine::deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, 
 }
 
 // `by` is the worker whose thread pushes: a thread does not wake itself.
-void Engine::push_ready(GraphTask& task, std::uint32_t index, int by) {
-  GraphTask::State& state = *task.state_;
-  LOCKSTEP_CHECK_EQ(state.nodes[index].dependencies, 0u);
-  const Node& node = *state.nodes[index].node;
+void Engine::push_ready(Task& task, std::uint32_t index, int by) {
+  LOCKSTEP_CHECK_EQ(task.nodes[index].dependencies, 0u);
+  const Node& node = *task.nodes[index].node;
   Ready ready;
   ready.task = &task;
   ready.index = index;
-  ready.depth = state.depth;
+  ready.depth = task.depth;
   ready.accumulator = node.kind() == Node::Kind::kParameter;
   ready.order =
       ready.accumulator && tie_seed_ != 0 ? mix(node.sequence() ^ tie_seed_) : node.sequence();
   const auto worker = static_cast<std::size_t>(node.worker());
-  auto& queue = worker == 0 ? state.ready : impl_->workers[worker]->ready;
+  auto& queue = worker == 0 ? task.ready : impl_->workers[worker]->ready;
   queue.push_back(ready);
   std::push_heap(queue.begin(), queue.end());
-  ++state.outstanding;  // This comes after the push, because an allocation may be refused.
+  ++task.outstanding;  // This comes after the push, because an allocation may be refused.
   if (worker != 0) {
     if (node.worker() != by) impl_->workers[worker]->wake.notify_all();
   } else {
@@ -581,20 +562,18 @@ void Engine::push_ready(GraphTask& task, std::uint32_t index, int by) {
   }
 }
 
-void Engine::note_done(GraphTask& task, int by) {
-  GraphTask::State& state = *task.state_;
-  LOCKSTEP_CHECK(state.outstanding > 0);
-  if (--state.outstanding == 0) wake_driver(task, by);
+void Engine::note_done(Task& task, int by) {
+  LOCKSTEP_CHECK(task.outstanding > 0);
+  if (--task.outstanding == 0) wake_driver(task, by);
 }
 
-void Engine::wake_driver(GraphTask& task, int by) {
-  GraphTask::State& state = *task.state_;
-  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(state.driver), impl_->workers.size());
-  if (state.driver == by) return;
-  if (state.driver != 0)
-    impl_->workers[static_cast<std::size_t>(state.driver)]->wake.notify_all();
+void Engine::wake_driver(Task& task, int by) {
+  LOCKSTEP_CHECK_LT(static_cast<std::size_t>(task.driver), impl_->workers.size());
+  if (task.driver == by) return;
+  if (task.driver != 0)
+    impl_->workers[static_cast<std::size_t>(task.driver)]->wake.notify_all();
   else
-    state.progress.notify_all();
+    task.progress.notify_all();
 }
 
 ParameterSearch::ParameterSearch() : visited_(std::make_unique<NodeMap>()) {}
@@ -614,6 +593,11 @@ std::span<Node* const> ParameterSearch::reachable_from(std::span<Node* const> ro
     Node* node = pending_.back();
     pending_.pop_back();
     met_nested_backward_ = met_nested_backward_ || node->runs_backward();
+    if (node->kind() == Node::Kind::kForeignGraph) {
+      behind_.clear();
+      if (static_cast<ForeignGraph*>(node)->find_parameters(behind_)) met_nested_backward_ = true;
+      for (Node* parameter : behind_) visit(parameter);
+    }
     for (const Edge& edge : node->edges())
       if (edge.node) visit(edge.node.get());
   }

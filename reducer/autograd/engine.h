@@ -23,6 +23,7 @@
 #include <span>
 #include <vector>
 
+#include "reducer/autograd/graph_task.h"
 #include "reducer/autograd/node.h"
 #include "reducer/platform/platform.h"
 
@@ -31,15 +32,6 @@ inline namespace LOCKSTEP_NS {
 
 class NodeMap;
 
-// A callback that runs at the end of the outermost backward.
-class BackwardEnd {
- public:
-  virtual ~BackwardEnd() = default;
-  virtual Status backward_succeeded() = 0;  // Called after the last node of the backward.
-  // What it returns becomes the result of the backward call.
-  virtual Status backward_failed(Status failure) = 0;
-};
-
 class Engine {
  public:
   // Makes an engine with `workers` threads besides the callers'. No Node::worker() may be above
@@ -47,8 +39,9 @@ class Engine {
   explicit Engine(int workers, std::uint64_t tie_seed = 0);
   ~Engine();  // No backward may be running.
 
-  // Returns a number higher than all numbers before it, for the constructors of nodes.
-  std::uint64_t next_sequence() { return next_sequence_.fetch_add(1, std::memory_order_relaxed); }
+  // The numbers of the engine's nodes, and the next one of them.
+  NodeNumbers& numbers() { return numbers_; }
+  std::uint64_t next_sequence() { return numbers_.next(); }
 
   // Runs the graph behind `roots` with as many `gradients`; undefined ones are passed on as
   // undefined. Without `retain_graph` the nodes that ran are released, and a second backward
@@ -62,49 +55,31 @@ class Engine {
                          std::span<const Tensor> gradients, bool retain_graph);
 
  private:
-  friend class GraphTask;
   struct Ready;
+  struct Task;
   struct Impl;
   Status run(const BackwardContext* outer, std::span<const Edge> roots,
              std::span<const Tensor> gradients, bool retain_graph);
-  Status discover(GraphTask& task, std::span<const Edge> roots, std::span<const Tensor> gradients);
-  Status announce(GraphTask& task);
-  void drive(GraphTask& task, int worker) LOCKSTEP_REQUIRES(mutex_);
-  Status finish(GraphTask& task, Status status);
+  Status discover(Task& task, std::span<const Edge> roots, std::span<const Tensor> gradients);
+  Status announce(Task& task);
+  void drive(Task& task, int worker) LOCKSTEP_REQUIRES(mutex_);
+  Status finish(Task& task, Status status);
   void work(int worker);
-  bool next_ready(GraphTask* task, int worker, Ready& ready) LOCKSTEP_REQUIRES(mutex_);
+  bool next_ready(Task* task, int worker, Ready& ready) LOCKSTEP_REQUIRES(mutex_);
   int worker_of_this_thread(std::uint32_t& depth) const LOCKSTEP_REQUIRES(mutex_);
   void execute(const Ready& ready, int worker) LOCKSTEP_REQUIRES(mutex_);
   void run_node(const Ready& ready, int worker) LOCKSTEP_REQUIRES(mutex_);
-  void deliver(GraphTask& task, Node& sender, std::span<Tensor> outgoing, int worker)
+  void deliver(Task& task, Node& sender, std::span<Tensor> outgoing, int worker)
       LOCKSTEP_REQUIRES(mutex_);
-  void push_ready(GraphTask& task, std::uint32_t index, int by) LOCKSTEP_REQUIRES(mutex_);
-  void note_done(GraphTask& task, int by) LOCKSTEP_REQUIRES(mutex_);
-  void wake_driver(GraphTask& task, int by) LOCKSTEP_REQUIRES(mutex_);
+  void push_ready(Task& task, std::uint32_t index, int by) LOCKSTEP_REQUIRES(mutex_);
+  void note_done(Task& task, int by) LOCKSTEP_REQUIRES(mutex_);
+  void wake_driver(Task& task, int by) LOCKSTEP_REQUIRES(mutex_);
 
-  platform::Atomic<std::uint64_t> next_sequence_{1};
+  NodeNumbers numbers_;
   const std::uint64_t tie_seed_;
   // Guards the ready queues, and all of a GraphTask's state while its backward runs.
   platform::Mutex mutex_{"engine"};
   std::unique_ptr<Impl> impl_;
-};
-
-// One call of backward in progress.
-class GraphTask {
- public:
-  ~GraphTask();
-  // The outermost call that this one is nested in, or this one itself.
-  GraphTask& outermost() { return *outermost_; }
-  // Registers an end-of-backward callback of this call. Callbacks run first in, first out, and each
-  // is registered only once. For BackwardObserver::backward_begins.
-  void at_end(BackwardEnd* callback);
-
- private:
-  friend class Engine;
-  struct State;
-  GraphTask();
-  GraphTask* outermost_ = nullptr;
-  std::unique_ptr<State> state_;
 };
 
 // Walks graphs to find the parameters that can be reached from some nodes. It reuses its memory
@@ -113,7 +88,8 @@ class ParameterSearch {
  public:
   ParameterSearch();
   ~ParameterSearch();
-  // Returns each reachable Parameter once. The result is valid until the next call.
+  // Returns each reachable Parameter once, also those behind a ForeignGraph. The result is valid
+  // until the next call.
   std::span<Node* const> reachable_from(std::span<Node* const> roots);
   // Whether the last call met a node that runs a backward of its own, and so may reach any
   // parameter.
@@ -123,6 +99,7 @@ class ParameterSearch {
   std::unique_ptr<NodeMap> visited_;
   std::vector<Node*> pending_;
   std::vector<Node*> found_;
+  std::vector<Node*> behind_;  // What a foreign graph leads to.
   bool met_nested_backward_ = false;
 };
 

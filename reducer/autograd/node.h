@@ -24,6 +24,15 @@ class GraphTask;
 class Node;
 class Engine;
 
+// Numbers nodes in the order of their creation: each number is higher than all before it.
+class NodeNumbers {
+ public:
+  std::uint64_t next() { return next_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  platform::Atomic<std::uint64_t> next_{1};
+};
+
 struct Edge {
   Ref<Node> node;  // Null if no gradient is wanted here.
   std::uint32_t slot = 0;
@@ -48,7 +57,7 @@ class BackwardObserver {
 
 class Node : public RefCounted {
  public:
-  enum class Kind : std::uint8_t { kFunction, kParameter };
+  enum class Kind : std::uint8_t { kFunction, kParameter, kForeignGraph };
 
   ~Node() override;
 
@@ -71,7 +80,7 @@ class Node : public RefCounted {
   bool runs_backward() const { return runs_backward_; }
 
  protected:
-  // `sequence` comes from Engine::next_sequence(); `worker` is the index of the device that the
+  // `sequence` comes from NodeNumbers::next(); `worker` is the index of the device that the
   // node computes on.
   Node(std::uint64_t sequence, std::uint32_t outputs, int worker, Kind kind = Kind::kFunction)
       : sequence_(sequence), outputs_(outputs), worker_(worker), kind_(kind) {}

@@ -127,6 +127,20 @@ Status Parameter::apply(std::span<const Tensor> incoming, std::span<Tensor>,
       [&](const Hook& hook) { return hook.hook->gradient_ready(*this, hook.index, context.task); });
 }
 
+Status Parameter::accumulation_begins(GraphTask& task) {
+  LOCKSTEP_RETURN_IF_ERROR(
+      each_hook([&](const Hook& hook) { return hook.hook->backward_reached(task); }));
+  return each_hook(
+      [&](const Hook& hook) { return hook.hook->gradient_arriving(*this, hook.index, task); });
+}
+
+Status Parameter::accumulation_ended(GraphTask& task, bool has_arrived) {
+  LOCKSTEP_CHECK(!has_arrived || grad_.defined());
+  used_ = used_ || has_arrived;
+  return each_hook(
+      [&](const Hook& hook) { return hook.hook->gradient_ready(*this, hook.index, task); });
+}
+
 Status Parameter::refuse(const Tensor& arrived) const {
   const char* what = "of another shape or dtype";
   if (arrived.is_sparse() != has_sparse_gradients())

@@ -93,6 +93,12 @@ class alignas(64) Parameter final : public Node {
   Status apply(std::span<const Tensor> incoming, std::span<Tensor> outgoing,
                const BackwardContext& context) override;
 
+  // For an engine of others, which adds to the gradient by itself (foreign_graph.h): what apply()
+  // does before and after its own addition. `has_arrived` is false where it added nothing, as no
+  // gradient came. If the first call returns an error, nothing may be added.
+  Status accumulation_begins(GraphTask& task);
+  Status accumulation_ended(GraphTask& task, bool has_arrived);
+
  private:
   struct Hook {
     GradientHook* hook;

@@ -25,7 +25,20 @@ bool is_row_major(const Shape& shape) {
 
 }  // namespace
 
-Storage::~Storage() { device_.release(data_, bytes_); }
+Storage::~Storage() {
+  if (!is_of_others_) device_.release(data_, bytes_);
+}
+
+Ref<Storage> Storage::of_others(Device& device) {
+  return Ref<Storage>(new Storage(device, OfOthers()));
+}
+
+void Storage::point_to(std::byte* data, std::size_t bytes) {
+  LOCKSTEP_CHECK(is_of_others_);
+  LOCKSTEP_CHECK(data != nullptr || bytes == 0);
+  data_ = data;
+  bytes_ = bytes;
+}
 
 Shape Shape::row_major(std::span<const std::int64_t> sizes) {
   LOCKSTEP_CHECK_LE(sizes.size(), static_cast<std::size_t>(kMaxDims));

@@ -34,17 +34,28 @@ class Device;
 
 class Storage final : public RefCounted {
  public:
+  // Memory of the device, which the destructor returns to it.
   Storage(Device& device, std::byte* data, std::size_t bytes)
       : device_(device), data_(data), bytes_(bytes) {}
+  // Memory that somebody else owns, and keeps as long as it is used here. It begins with none.
+  static Ref<Storage> of_others(Device& device);
   ~Storage() override;
   Device& device() const { return device_; }
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
+  // For storages of_others(): the memory is here from now on. Tensors that were made before still
+  // point to where it was, and must not be used any more.
+  void point_to(std::byte* data, std::size_t bytes);
+
  private:
+  struct OfOthers {};
+  Storage(Device& device, OfOthers) : device_(device), is_of_others_(true) {}
+
   Device& device_;
-  std::byte* data_;
-  std::size_t bytes_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  const bool is_of_others_ = false;
 };
 
 constexpr int kMaxDims = 7;  // A complex tensor may have one dimension fewer: see as_real().

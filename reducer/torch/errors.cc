@@ -1,0 +1,68 @@
+#include "reducer/torch/errors.h"
+
+#include <torch/csrc/Exceptions.h>
+
+namespace lockstep::torch_adapter {
+namespace {
+
+namespace py = pybind11;
+
+PyObject* error_type = nullptr;  // It lives as long as the process.
+
+// What DistributedDataParallel says of the same, which libraries and people look for.
+const char* words_of_ddp(Code code) {
+  switch (code) {
+    case Code::kIncomplete:
+      return " (Expected to have finished reduction in the prior iteration before starting a new "
+             "one. If parameters are not always used, pass find_unused_parameters=True)";
+    case Code::kReadyTwice:
+      return " (Expected to mark a variable ready only once.)";
+    case Code::kUsageChanged:
+      return " (Your training graph has changed in this iteration)";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+void define_error(py::module_& module) {
+  error_type =
+      PyErr_NewException("lockstep.torch.LockstepError", PyExc_RuntimeError, py::dict().ptr());
+  module.attr("LockstepError") = py::reinterpret_borrow<py::object>(error_type);
+  // pybind11 knows nothing of the exception in which PyTorch wraps those of Python.
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (python_error& error) {
+      error.restore();
+    }
+  });
+}
+
+void raise(const Status& status) {
+  const py::gil_scoped_acquire gil;
+  const Failure& failure = status.failure();
+  const py::object error = py::reinterpret_borrow<py::object>(error_type)(
+      "lockstep: " + failure.to_string() + words_of_ddp(failure.code));
+  error.attr("code") = name_of(failure.code);
+  const auto number_or_none = [](std::int64_t number) -> py::object {
+    if (number == kNone) return py::none();
+    return py::int_(number);
+  };
+  error.attr("rank") = number_or_none(failure.rank);
+  error.attr("reported_by") = number_or_none(failure.reported_by);
+  error.attr("suspect") = number_or_none(failure.suspect);
+  error.attr("step") = number_or_none(failure.pass);
+  error.attr("bucket") = number_or_none(failure.bucket);
+  error.attr("collective") = failure.collective;
+  error.attr("parameters") = failure.parameters;
+  PyErr_SetObject(error_type, error.ptr());
+  python_error wrapped;
+  wrapped.persist();
+  throw wrapped;
+}
+
+void refuse(const std::string& why) { raise(Status(Code::kInvalidArgument, why)); }
+
+}  // namespace lockstep::torch_adapter

@@ -1,0 +1,147 @@
+// The extension module lockstep.torch._extension: what lockstep/torch/*.py calls. It is not for
+// users. Every call into the reducer releases Python's global lock (GIL).
+#include <torch/csrc/distributed/c10d/python_comm_hook.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
+
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "reducer/torch/c10d_store.h"
+#include "reducer/torch/comm_hook.h"
+#include "reducer/torch/errors.h"
+#include "reducer/torch/torch_reducer.h"
+
+namespace lockstep::torch_adapter {
+namespace {
+
+namespace py = pybind11;
+using NoGil = py::call_guard<py::gil_scoped_release>;
+// Name, tensor, and whether its gradients are sparse.
+using Named = std::vector<std::tuple<std::string, at::Tensor, bool>>;
+
+std::vector<NamedTensor> named_tensors(const Named& given) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, tensor, is_sparse] : given) tensors.push_back({name, tensor, is_sparse});
+  return tensors;
+}
+
+platform::Duration seconds(double given) {
+  constexpr double kLongest = 1e9;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(1000 * std::min(given, kLongest)));
+}
+
+std::shared_ptr<Group> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                               const std::string& prefix, int rank, int size, double timeout,
+                               const std::string& address) {
+  auto inner = std::make_shared<PrefixStore>(prefix, std::make_shared<C10dStore>(store));
+  return Group::connect(std::move(inner), rank, size, seconds(timeout), address);
+}
+
+// The options that have a meaning of Lockstep's. An unknown one is a mistake of this package.
+ReducerOptions reducer_options(const py::dict& given) {
+  ReducerOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = key.cast<std::string>();
+    if (name == "find_unused_parameters")
+      options.find_unused_parameters = value.cast<bool>();
+    else if (name == "static_graph")
+      options.static_graph = value.cast<bool>();
+    else if (name == "gradient_as_bucket_view")
+      options.gradient_as_bucket_view = value.cast<bool>();
+    else if (name == "rank_order")
+      options.reduction = value.cast<bool>() ? Reduction::kRankOrdered : Reduction::kNative;
+    else if (name == "verify_payload")
+      options.verify_payload = value.cast<bool>();
+    else if (name == "bucket_limits")
+      options.bucket_limits = value.cast<std::vector<std::uint64_t>>();
+    else if (name == "broadcast_buffers")
+      options.broadcast_buffers = value.cast<bool>();
+    else
+      throw py::key_error(name);
+  }
+  return options;
+}
+
+// `hook`: None, or its state, its function and its name.
+std::shared_ptr<TorchReducer> make_reducer(const Named& parameters, const Named& buffers,
+                                           bool sends_parameters, const py::dict& given,
+                                           const py::object& hook, Group& group) {
+  ReducerOptions options = reducer_options(given);
+  if (!hook.is_none()) {
+    const auto parts = hook.cast<py::tuple>();
+    std::vector<at::Tensor> variables;
+    for (const auto& [name, tensor, is_sparse] : parameters) variables.push_back(tensor);
+    options.hook = std::make_shared<TorchCommHook>(
+        parts[2].cast<std::string>(), std::make_unique<c10d::PythonCommHook>(parts[0], parts[1]),
+        std::move(variables));
+  }
+  const std::vector<NamedTensor> all = named_tensors(parameters);
+  const std::vector<NamedTensor> sent = named_tensors(buffers);
+  const py::gil_scoped_release no_gil;
+  return TorchReducer::create(all, sent, sends_parameters, std::move(options), group);
+}
+
+std::string diagnosis(const TorchReducer& reducer, double patience) {
+  Result<Diagnosis> joined = reducer.reducer().diagnose(seconds(patience));
+  if (!joined) raise(joined.error());
+  return joined->to_string();
+}
+
+void define_reducer(py::module_& module) {
+  py::class_<TorchReducer, std::shared_ptr<TorchReducer>>(module, "Reducer")
+      .def(py::init(&make_reducer), py::arg("parameters"), py::arg("buffers"),
+           py::arg("sends_parameters"), py::arg("options"), py::arg("hook"), py::arg("group"))
+      .def("begin_forward", &TorchReducer::begin_forward, NoGil())
+      .def("arm", &TorchReducer::arm, NoGil())
+      .def(
+          "begin_join",
+          [](TorchReducer& reducer, bool divide_by_active, bool throws) {
+            reducer.begin_join({divide_by_active, throws});
+          },
+          NoGil())
+      .def("end_join", &TorchReducer::end_join, NoGil())
+      .def("reset", &TorchReducer::reset, NoGil())
+      .def("abort", &TorchReducer::abort, NoGil())
+      .def("is_busy", &TorchReducer::is_busy)
+      .def(
+          "close", [](TorchReducer& reducer) { reducer.close(); }, NoGil())
+      .def("check_complete", &TorchReducer::check_complete, NoGil())
+      .def("is_rebuilt", &TorchReducer::is_rebuilt)
+      .def("bucket_bytes",
+           [](const TorchReducer& reducer) {
+             std::vector<std::int64_t> bytes;
+             for (const BucketLayout& bucket : reducer.reducer().layout().buckets)
+               bytes.push_back(bucket.elements * static_cast<std::int64_t>(size_of(bucket.dtype)));
+             return bytes;
+           })
+      .def("failure",
+           [](const TorchReducer& reducer) {
+             const Status& cause = reducer.reducer().poisoned();
+             return cause.ok() ? std::string() : cause.to_string();
+           })
+      .def("flight_record",
+           [](const TorchReducer& reducer) { return to_text(reducer.reducer().flight_record()); })
+      .def("diagnose", &diagnosis, NoGil());
+}
+
+}  // namespace
+}  // namespace lockstep::torch_adapter
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  namespace py = pybind11;
+  namespace adapter = lockstep::torch_adapter;
+  module.attr("TORCH_VERSION") = TORCH_VERSION;
+  adapter::define_error(module);
+  py::class_<adapter::Group, std::shared_ptr<adapter::Group>>(module, "Group")
+      .def(py::init(&adapter::connect), py::arg("store"), py::arg("prefix"), py::arg("rank"),
+           py::arg("size"), py::arg("timeout"), py::arg("address"),
+           py::call_guard<py::gil_scoped_release>());
+  module.def("take_over", &adapter::TorchReducer::take_over,
+             py::call_guard<py::gil_scoped_release>());
+  adapter::define_reducer(module);
+}

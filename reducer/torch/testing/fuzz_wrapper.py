@@ -1,0 +1,34 @@
+"""lockstep.torch.DistributedDataParallel as the subject of `lockstep fuzz --subject python:reducer/torch/testing/fuzz_wrapper.py:wrap`.
+
+It is held to the contract `lockstep`, with all that a wrapper in Python can declare. The ranks keep their process group from
+case to case, and not its store, which lies in the folder of the first case; so they make one of their own for each group.
+"""
+
+import torch
+import torch.distributed as dist
+
+import lockstep.torch
+
+stores = []  # of (process group, store): the last one
+
+
+def store_of_group():
+    if not stores or stores[-1][0] is not dist.group.WORLD:
+        is_first = dist.get_rank() == 0
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if is_first else None
+        port = torch.tensor(store.port if is_first else 0)
+        dist.broadcast(port, 0)
+        store = store or dist.TCPStore("127.0.0.1", port.item(), is_master=False, wait_for_workers=False)
+        stores[:] = [(dist.group.WORLD, store)]
+    return stores[-1][1]
+
+
+def wrap(module, find_unused_parameters=False, static_graph=False, gradient_as_bucket_view=False, bucket_cap_mb=25):
+    return lockstep.torch.DistributedDataParallel(
+        module, find_unused_parameters=find_unused_parameters, static_graph=static_graph,
+        gradient_as_bucket_view=gradient_as_bucket_view, bucket_cap_mb=bucket_cap_mb,
+        store=store_of_group())
+
+
+wrap.can = """dynamic static views no_sync no_grad several_forwards several_backwards discard keep_outputs interleaved between
+              hold_outputs later_backward checkpoint shared frozen float64 float16 strides scalars zero_size undefined"""
