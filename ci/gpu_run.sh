@@ -50,13 +50,15 @@ allot_within() {
 # The command is in a process group of its own, which Ctrl-C does not reach: it is passed on. A program that stays although it was
 # killed, as one that hangs inside of the driver does, is left behind.
 limited() (
-  its='' code=0 who='' left=$((piece_end_ms - $(now_ms)))
+  its='' watch='' code=0 who='' left=$((piece_end_ms - $(now_ms)))
   if ((left <= 0)); then
     echo "not begun, as the time was over: $*" >&2
     exit 124
   fi
-  trap '[[ -z $its ]] || kill "$its" 2>/dev/null; exit 130' INT
-  trap '[[ -z $its ]] || kill "$its" 2>/dev/null; exit 143' TERM
+  # shellcheck disable=SC2086  # those that there are
+  trap 'kill $its $watch 2>/dev/null; exit 130' INT
+  # shellcheck disable=SC2086
+  trap 'kill $its $watch 2>/dev/null; exit 143' TERM
   timeout -k 5 "$(seconds_of "$left")" "$@" &
   its=$!
   sleep "$(seconds_of $((left + 8000)))" >/dev/null 2>&1 &
@@ -161,11 +163,12 @@ not_run() {
   note "$1" "not run" 0 "$2"
 }
 
-# why LOG: of a program of GoogleTest the test in which it was ended; else its last line.
+# why LOG: of a program of GoogleTest the test in which it was ended, or the first that failed; else its last line.
 why() {
   [[ -s $lockstep_logs/$1.log ]] || return 0
-  awk '/^\[ RUN  /{ test = $4 } /^\[  *(OK|FAILED) /{ test = "" } NF && !/^(ended|left behind)/{ last = $0 }
-    END { if (test != "") print "in the test " test; else print substr(last, 1, 200) }' "$lockstep_logs/$1.log"
+  awk '/^\[ RUN  /{ test = $4 } /^\[  *(OK|FAILED) /{ test = "" }
+    /^\[  FAILED  \] [A-Za-z]/ && failed == "" { failed = $4 } NF && !/^(ended|left behind)/{ last = $0 }
+    END { if (test != "") print "in the test " test; else if (failed != "") print "the test " failed; else print substr(last, 1, 200) }' "$lockstep_logs/$1.log"
 }
 
 # piece [--or-absent] NAME COMMAND...: with --or-absent exit code 77 says that there is nothing to run, in the last line

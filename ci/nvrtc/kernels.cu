@@ -1,5 +1,5 @@
-// The kernels of reducer/device/cuda/kernels.cu, for a compiler that knows no host code: the same template, and by name each
-// kernel that launch() may start.
+// The kernels of reducer/device/cuda/kernels.cu, for a compiler that knows no host code: the same
+// template, and by name each kernel that launch() may start.
 #include "reducer/device/cuda/kernel_bodies.h"
 
 namespace lockstep {
@@ -9,16 +9,17 @@ void check_failed(const char*, int, const char*, const std::string&) { __trap();
 namespace kernels {
 
 template <class Op, class Segments>
-__global__ void __launch_bounds__(kThreads)
-    run_kernel(const __grid_constant__ Segments argument) {
+__global__ void __launch_bounds__(kThreads) run_kernel(const __grid_constant__ Segments argument) {
   run<Op>(argument, blockIdx.x, threadIdx.x);
 }
 
-#define FEW(...) \
-  template __global__ void run_kernel<__VA_ARGS__, FewSegments>(const __grid_constant__ FewSegments);
-#define MANY(...)  \
-  FEW(__VA_ARGS__) \
-  template __global__ void run_kernel<__VA_ARGS__, ManySegments>(const __grid_constant__ ManySegments);
+#define FEW(...)                                                 \
+  template __global__ void run_kernel<__VA_ARGS__, FewSegments>( \
+      const __grid_constant__ FewSegments);
+#define MANY(...)                                                 \
+  FEW(__VA_ARGS__)                                                \
+  template __global__ void run_kernel<__VA_ARGS__, ManySegments>( \
+      const __grid_constant__ ManySegments);
 #define OF_EACH_FORMAT(DO) DO(Float64) DO(Float32) DO(Float16) DO(BFloat16)
 
 #define SAME(F) MANY(Scale<F>) FEW(Add<F>) FEW(Fold<F>)
