@@ -1,6 +1,6 @@
 # The time, the machine and the results of ci/gpu: source it behind lib.sh, do not run it.
 #
-#   begin_time MINUTES      from here on everything has so many minutes together
+#   begin_time MINUTES MS   everything has so many minutes together, from that time on
 #   allot MINE ALL LEAST    gives what comes next MINE of ALL parts of the time that its surroundings have left, yet LEAST seconds;
 #                           false where even those are not left
 #   allot_within MINE ALL   the same inside of a stage: for one of its programs
@@ -24,7 +24,7 @@ seconds_of() { printf '%d.%03d\n' $(($1 / 1000)) $(($1 % 1000)); }
 round_seconds() { echo $((($1 + 500) / 1000)); }
 
 begin_time() {
-  began_ms=$(now_ms)
+  began_ms=$2
   # What is left over ends the last program, and writes.
   ends_ms=$((began_ms + $1 * minute_ms - $(scaled_ms 10)))
   stage_end_ms=$ends_ms piece_end_ms=$ends_ms
@@ -150,17 +150,17 @@ plain() {
   text=${text//[\\\"|]/\'}
 }
 
-# note NAME OUTCOME SECONDS WHY: a row, in place of the one that said `running`.
-note() {
+# row NAME OUTCOME SECONDS WHY: a row, in place of the one that said `running`; note: and it is written
+row() {
   local last=$((${#names[@]} - 1))
   if ((last < 0)) || [[ ${names[last]} != "$1" || ${outcomes[last]} != running ]]; then last=$((last + 1)); fi
   plain "$4"
   names[last]=$1 outcomes[last]=$2 times[last]=$3 whys[last]=$text
-  write_results
 }
+note() { row "$@" && write_results; }
 not_run() {
   stage_line "$1" "not run: $2"
-  note "$1" "not run" 0 "$2"
+  row "$1" "not run" 0 "$2"
 }
 
 # why LOG: of a program of GoogleTest the test in which it was ended, or the first that failed; else its last line.
