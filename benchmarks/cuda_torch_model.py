@@ -35,8 +35,8 @@ class NothingToRun(Exception):
 
 def find_lockstep(folder):
     """The class of lockstep.torch in that folder alone, whatever else is installed."""
-    if not os.path.isdir(os.path.join(folder, "lockstep", "torch")) and \
-            not os.path.isfile(os.path.join(folder, "lockstep", "torch.py")):
+    package = os.path.join(folder, "lockstep", "torch")
+    if not os.path.isfile(os.path.join(package, "__init__.py")) and not os.path.isfile(package + ".py"):
         raise NothingToRun(f"not built: there is no lockstep.torch in {folder}")
     sys.path.insert(0, os.path.abspath(folder))
     try:
