@@ -167,15 +167,18 @@ not_run() {
 why() {
   [[ -s $lockstep_logs/$1.log ]] || return 0
   awk '/^\[ RUN  /{ test = $4 } /^\[  *(OK|FAILED) /{ test = "" }
-    /^\[  FAILED  \] [A-Za-z]/ && failed == "" { failed = $4 } NF && !/^(ended|left behind)/{ last = $0 }
+    /^\[  FAILED  \] [A-Za-z]/ && failed == "" { failed = $4 } NF && !/^(ended|left behind|ci\/gpu_run)/{ last = $0 }
     END { if (test != "") print "in the test " test; else if (failed != "") print "the test " failed; else print substr(last, 1, 200) }' "$lockstep_logs/$1.log"
 }
+
+# end_of CODE: of a program that was killed the signal; SIGKILL is what a machine sends that has no memory left
+end_of() { if (($1 > 128 && $1 < 160)); then echo "killed by SIG$(kill -l "$1")"; else echo "exit code $1"; fi; }
 
 # piece [--or-absent] NAME COMMAND...: with --or-absent exit code 77 says that there is nothing to run, in the last line
 piece() {
   local is_absent=0
   if [[ $1 == --or-absent ]]; then is_absent=77 && shift; fi
-  local name=$1 start code=0 seconds log=$lockstep_logs/$1.log
+  local name=$1 start code=0 seconds because log=$lockstep_logs/$1.log
   shift
   start=$(now_ms)
   note "$name" running 0 "for $(round_seconds $((piece_end_ms - start))) s at most"
@@ -194,12 +197,13 @@ piece() {
     not_run "$name" "$(why "$name" | sed 's/^skipped: //')"
     return 0
   fi
+  because=$(why "$name")
   if ((code == 124)); then
     stage_line "$name" "ENDED after $seconds s, its share of the time"
-    note "$name" ended "$seconds" "its share of the time was over; $(why "$name")"
+    note "$name" ended "$seconds" "its share of the time was over${because:+; $because}"
   else
     stage_line "$name" "FAILED after $seconds s, exit code $code"
-    note "$name" failed "$seconds" "exit code $code; $(why "$name")"
+    note "$name" failed "$seconds" "$(end_of "$code")${because:+; $because}"
   fi
   show_log "$name"
   return "$code"
