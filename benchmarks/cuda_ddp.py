@@ -132,8 +132,8 @@ def measure(sizes, mode, device, steps, ranks=1):
     return {"ms": statistics.median(whole), "host_ms": statistics.median(host)}
 
 
-def measure_all(options, device, steps, ranks, tell):
-    """The figures of all workloads and modes; `tell` prints a line of them."""
+def measure_all(options, device, steps, ranks, tell, keep):
+    """Measures all workloads and modes; `tell` prints a line, and `keep` gets the figures after each."""
     figures = {
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if device == "cuda" else "the host",
@@ -148,13 +148,15 @@ def measure_all(options, device, steps, ranks, tell):
             measured = measure(sizes, mode, device, steps, ranks)
             figures["steps"][f"{name}/{mode}"] = measured
             tell(f"{'Step/' + name + '/' + mode:<34}{measured['host_ms']:>10.4f}{measured['ms']:>10.4f}")
-    return figures
+            keep(figures)
 
 
 def write(figures, file):
+    """In place of what there was, at once: the script may be ended at any time."""
     if file:
-        with open(file, "w", encoding="utf-8") as out:
+        with open(file + ".new", "w", encoding="utf-8") as out:
             json.dump(figures, out, indent=1)
+        os.replace(file + ".new", file)
 
 
 def run_alone(options, device):
@@ -162,9 +164,8 @@ def run_alone(options, device):
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         check(device, 0, 1)
-        figures = measure_all(options, device, options.steps or 50, 1, print)
+        measure_all(options, device, options.steps or 50, 1, print, lambda figures: write(figures, options.json))
         dist.destroy_process_group()
-    write(figures, options.json)
 
 
 def run_rank(rank, options, device, folder, job):
@@ -174,13 +175,16 @@ def run_rank(rank, options, device, folder, job):
     dist.init_process_group("nccl" if device == "cuda" else "gloo", init_method=f"file://{folder}/store",
                             rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
     check(device, rank, 2)
-    tell = print if rank == 0 else lambda line: None
-    figures = measure_all(options, device, options.steps or 20, 2, tell)
-    dist.destroy_process_group()
-    if rank == 0:
+
+    def keep(figures):
         if device == "cuda":
             figures["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
         write(figures, options.json)
+
+    nothing = lambda ignored: None  # noqa: E731
+    tell = print if rank == 0 else nothing
+    measure_all(options, device, options.steps or 20, 2, tell, keep if rank == 0 else nothing)
+    dist.destroy_process_group()
 
 
 def run_two(options, device):

@@ -1,7 +1,8 @@
 # Whether the CUDA parts are built: LOCKSTEP_CUDA is AUTO, ON or OFF. Sets LOCKSTEP_HAVE_CUDA, and then the language CUDA is
-# there. CMAKE_CUDA_ARCHITECTURES says for which GPUs: by default 8.0 and 9.0, and by PTX all that come later. The compiler is
-# CMAKE_CUDA_COMPILER or $CUDACXX, else that of the toolkit which find_package finds. What the code asks for is a toolkit of
-# 12.1, the first whose kernels take more than 4 KiB of arguments; only 13.0 has been tried.
+# there. CMAKE_CUDA_ARCHITECTURES says for which GPUs: by default 8.0, 9.0 and, where the toolkit knows it, 10.0, and by PTX all that
+# come later. (9.0a is 9.0 with instructions that the kernels do not use; it compiles.) The compiler is CMAKE_CUDA_COMPILER or
+# $CUDACXX, else that of the toolkit which find_package finds. What the code asks for is a toolkit of 12.1, the first whose kernels
+# take more than 4 KiB of arguments; ci/toolkits tries 12.8 to 13.5. gpu_programs.txt in the build folder notes both, for ci/gpu.
 set(LOCKSTEP_HAVE_CUDA FALSE)
 if(NOT LOCKSTEP_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "LOCKSTEP_CUDA is '${LOCKSTEP_CUDA}': use AUTO, ON or OFF")
@@ -33,7 +34,12 @@ elseif(NOT TARGET CUDA::cudart_static)
   set(lockstep_cuda_problem "CUDA toolkit ${CUDAToolkit_VERSION} has no static runtime (libcudart_static)")
 else()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs that kernels are compiled for")
+    if(CUDAToolkit_VERSION VERSION_LESS 12.8)
+      set(lockstep_gpus "80-real;90")
+    else()
+      set(lockstep_gpus "80-real;90-real;100")
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES "${lockstep_gpus}" CACHE STRING "GPUs that kernels are compiled for")
   endif()
   # Not in CMAKE_CUDA_COMPILER: check_language tries nothing when that is set.
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND CUDAToolkit_NVCC_EXECUTABLE)
@@ -60,6 +66,8 @@ if(NOT lockstep_cuda_problem)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
   set(LOCKSTEP_HAVE_CUDA TRUE)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/gpu_programs.txt
+       CONTENT "toolkit ${CUDAToolkit_VERSION}\narchitectures ${CMAKE_CUDA_ARCHITECTURES}\n")
   message(STATUS "CUDA parts: built with toolkit ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 elseif(LOCKSTEP_CUDA STREQUAL "ON")
   message(FATAL_ERROR "LOCKSTEP_CUDA is ON, but ${lockstep_cuda_problem}: install one, say where it is with "

@@ -21,8 +21,14 @@ constexpr std::string_view kUsing = "Using network ";  // src/init.cc
 constexpr std::string_view kChannel = "Channel ";
 constexpr std::string_view kVia = " via ";
 // src/enqueue.cc: the first rank logs "AllReduce: 64 Bytes -> Algo RING proto SIMPLE
-// channel{Lo..Hi}={0..0}"; 2.22 logs "64 Bytes -> Algo 1 proto 2 time 12.5".
-constexpr std::string_view kWay = " Bytes -> Algo ";
+// channel{Lo..Hi}={0..0}"; 2.22 logs "64 Bytes -> Algo 1 proto 2 time 12.5". Other ways have no
+// Algo: "AllReduce [Symmetric]: 64 Bytes -> Kernel AllReduce_AGxLL_R ..." since 2.27
+// (src/scheduler/symmetric_sched.cc), "AllGather [Copy Engine]: 64 Bytes -> cudaMemcpy..." since
+// 2.29 and "[Hierarchical CE]" since 2.30 (src/ce_coll.cc).
+constexpr std::string_view kWay = " Bytes -> ";
+// src/plugin/tuner/tuner_v6.cc; up to 2.26 "Using tuner plugin NAME", and NCCL's own is "internal".
+constexpr std::string_view kTuner = "TUNER/Plugin: Using ";
+constexpr std::string_view kOwnTuner = "internal";
 
 std::string_view behind(std::string_view text, std::string_view what) {
   const std::size_t at = text.find(what);
@@ -50,12 +56,15 @@ void NcclLog::add(std::string_view text) {
 void NcclLog::begin_case() {
   NcclLog fresh;
   fresh.plugins_ = std::move(plugins_);
+  fresh.tuners_ = std::move(tuners_);
   *this = std::move(fresh);
 }
 
 void NcclLog::add_line(std::string_view text) {
   if (text.starts_with(kLoaded)) plugins_.insert(first_word(text.substr(kLoaded.size())));
   if (text.starts_with(kUsing)) networks_.insert(first_word(text.substr(kUsing.size())));
+  if (text.starts_with(kTuner) && !text.substr(kTuner.size()).starts_with(kOwnTuner))
+    tuners_.insert(std::string(text.substr(kTuner.size())));
   if (text.find(kWay) != std::string_view::npos) add_way(text);
   if (!text.starts_with(kChannel)) return;
   const std::string_view via = behind(text, kVia);
@@ -90,14 +99,17 @@ void NcclLog::add_way(std::string_view text) {
   std::string protocol(20, '\0');
   int low = 0;
   int high = 0;
-  const int read = std::sscanf(way.c_str(), "%19s proto %19s channel{Lo..Hi}={%d..%d}",
+  const int read = std::sscanf(way.c_str(), "Algo %19s proto %19s channel{Lo..Hi}={%d..%d}",
                                algorithm.data(), protocol.data(), &low, &high);
   algorithm.resize(algorithm.find('\0'));
   protocol.resize(protocol.find('\0'));
   const bool is_ring = algorithm == "RING" || algorithm == "1";
   const bool is_simple = protocol == "SIMPLE" || protocol == "2";
   if (read >= 2 && is_ring && is_simple && low == 0 && high == 0) return;
-  wrong_.insert("a collective did not go by one channel, Ring and Simple: " + std::string(text));
+  wrong_.insert(
+      "a collective did not go by one channel, Ring and Simple, and no formula is known of another "
+      "way: " +
+      std::string(text));
 }
 
 Status NcclLog::check(const std::string& network, bool is_plugin, const Made& made) const {
@@ -122,6 +134,10 @@ Status NcclLog::check(const std::string& network, bool is_plugin, const Made& ma
     return wrong(
         "NCCL's log tells of no collective by which way it went, so nothing is proven of the order "
         "of additions");
+  if (!tuners_.empty())
+    return wrong(fmt::format(
+        "NCCL uses the tuner plug-in {}, which may cut sums in another way than the model knows",
+        *tuners_.begin()));
   if (channels_ > 1) return wrong(fmt::format("NCCL made {} channels instead of one", channels_));
   for (const std::string& way : ways_)
     if (way != "NET/" + network)

@@ -119,10 +119,42 @@ TEST(NcclLog, SocketsNeedNoPlugin) {
 
 TEST(NcclLog, OtherWaysOfAddingAreNoticed) {
   EXPECT_THAT(complaint(changed("Algo RING", "Algo TREE")),
-              HasSubstr("Ring and Simple: AllGather"));
+              HasSubstr("no formula is known of another way: AllGather"));
   EXPECT_THAT(complaint(changed("proto SIMPLE", "proto LL128")), HasSubstr("Ring and Simple"));
   EXPECT_THAT(complaint(changed("={0..0}", "={0..1}")), HasSubstr("one channel"));
   EXPECT_THAT(complaint(changed("Algo RING proto", "Algo")), HasSubstr("one channel"));
+}
+
+// What young NCCL says of the ways that are not its ring: each is refused, whatever else the log
+// has.
+TEST(NcclLog, WaysWithoutAFormulaAreNoticed) {
+  for (const std::string way : {"AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R "
+                                "nchannels 1 nthreads 512 nWorks 1",
+                                "ReduceScatter [Symmetric]: 64 Bytes -> Kernel ReduceScatter_LD "
+                                "nchannels 8 nthreads 512 nWorks 2",
+                                "AllGather [Copy Engine]: 64 Bytes -> cudaMemcpyBatchAsync",
+                                "AllGather [Hierarchical CE]: 64 Bytes -> RMA proxy + CE",
+                                "AllGather [Hierarchical CE]: 64 Bytes -> Rail 0 RMA proxy + CE",
+                                "AllReduce [Something new]: 64 Bytes -> nobody knows"})
+    EXPECT_THAT(complaint(std::string(kGood) + "h:1:1 [0] NCCL INFO " + way + "\n"),
+                HasSubstr("no formula is known of another way: " + way));
+}
+
+// 2.31 says more about a collective that went as it was pinned.
+TEST(NcclLog, ClustersOfYoungVersionsArePassedOver) {
+  EXPECT_EQ(complaint(changed("={0..0}", "={0..0} cgaClusterSize 4")), "");
+  EXPECT_THAT(complaint(changed("={0..0}", "={0..1} cgaClusterSize 4")), HasSubstr("one channel"));
+}
+
+TEST(NcclLog, TunersAreNoticedInEveryCaseOfTheProcess) {
+  const std::string line = "h:1:1 [0] NCCL INFO TUNER/Plugin: Using ";
+  NcclLog log = read(line + "Fabric (v6)\n" + kGood);
+  EXPECT_THAT(complaint(log), HasSubstr("uses the tuner plug-in Fabric (v6)"));
+  log.begin_case();
+  log.add(kGood);
+  EXPECT_THAT(complaint(log), HasSubstr("uses the tuner plug-in")) << "it is loaded once a process";
+  EXPECT_THAT(complaint(line + "tuner plugin Fabric\n" + kGood), HasSubstr("tuner plugin Fabric"));
+  EXPECT_EQ(complaint(line + "internal tuner plugin.\n" + kGood), "");
 }
 
 TEST(NcclLog, SeveralChannelsAndOtherRingsAreNoticed) {

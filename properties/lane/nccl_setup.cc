@@ -20,6 +20,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPluginFile = "libnccl-net-lockstep.so";
 constexpr int kOldestRing = 22200;
+// The first release whose ring nobody has held against the model
+// (benchmarks/nccl_versions/YOUNG.md).
+constexpr int kFirstUnknownRing = 23300;
 
 std::string variable(const char* name) {
   const char* text = std::getenv(name);
@@ -79,6 +82,7 @@ Variables nccl_variables(const NcclSetup& setup, const std::string& run, std::ui
       // chunks follows from the buffer.
       {"NCCL_ALGO", "Ring"},
       {"NCCL_PROTO", "Simple"},
+      {"NCCL_TUNER_PLUGIN", "none"},  // one may change the size of chunks
       {"NCCL_BUFFSIZE", "4194304"},
       {"NCCL_MIN_NCHANNELS", "1"},
       {"NCCL_MAX_NCHANNELS", "1"},
@@ -144,11 +148,16 @@ SentMessages sent_messages(const NcclSetup& setup) {
 }
 
 Status check_nccl_version(int version, const std::string& library) {
-  if (version >= kOldestRing) return {};
+  if (version >= kOldestRing && version < kFirstUnknownRing) return {};
+  const std::string its =
+      fmt::format("{} is NCCL {}.{}", library, version / 10000, version % 10000 / 100);
   return invalid(
-      fmt::format("{} is NCCL {}.{}: the model knows how 2.22 and newer add; name another "
-                  "with LOCKSTEP_NCCL=FILE",
-                  library, version / 10000, version % 10000 / 100));
+      version < kOldestRing
+          ? its + ": the model knows how 2.22 and newer add; name another with LOCKSTEP_NCCL=FILE"
+          : its +
+                ": it is not known whether it adds as 2.22 to 2.32 do; name one of these with "
+                "LOCKSTEP_NCCL=FILE, or hold its ring against the model first "
+                "(benchmarks/nccl_versions/YOUNG.md)");
 }
 
 Probe probe_nccl_apart() {

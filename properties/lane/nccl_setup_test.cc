@@ -49,16 +49,17 @@ TEST_F(NcclSetupTest, EveryRankIsAMachineOfItsOwnAndPinnedToOneWayOfAdding) {
   const Variables list = nccl_variables(setup, "77", 2, "/proc/self/fd/9");
   const std::map<std::string, std::string> variables(list.begin(), list.end());
   EXPECT_EQ(variables.size(), list.size());  // each once
-  EXPECT_THAT(variables,
-              IsSupersetOf({Pair("NCCL_HOSTID", "lockstep-77-r2"), Pair("NCCL_NET", "Lockstep"),
-                            Pair("NCCL_NET_PLUGIN", "lockstep"), Pair("NCCL_ALGO", "Ring"),
-                            Pair("NCCL_NET_PLUGIN_REF_COUNT", "1"), Pair("NCCL_PROTO", "Simple"),
-                            Pair("NCCL_BUFFSIZE", "4194304"), Pair("NCCL_MIN_NCHANNELS", "1"),
-                            Pair("NCCL_MAX_NCHANNELS", "1"), Pair("NCCL_P2P_DISABLE", "1"),
-                            Pair("NCCL_SHM_DISABLE", "1"), Pair("NCCL_DEBUG", "INFO"),
-                            Pair("NCCL_DEBUG_SUBSYS", "INIT,NET,TUNING"),
-                            Pair("NCCL_DEBUG_FILE", "/proc/self/fd/9"), Pair("LOCKSTEP_RANK", "2"),
-                            Pair("CUDA_MODULE_LOADING", "EAGER")}));
+  EXPECT_THAT(
+      variables,
+      IsSupersetOf({Pair("NCCL_HOSTID", "lockstep-77-r2"), Pair("NCCL_NET", "Lockstep"),
+                    Pair("NCCL_NET_PLUGIN", "lockstep"), Pair("NCCL_ALGO", "Ring"),
+                    Pair("NCCL_NET_PLUGIN_REF_COUNT", "1"), Pair("NCCL_PROTO", "Simple"),
+                    Pair("NCCL_TUNER_PLUGIN", "none"), Pair("NCCL_BUFFSIZE", "4194304"),
+                    Pair("NCCL_MIN_NCHANNELS", "1"), Pair("NCCL_MAX_NCHANNELS", "1"),
+                    Pair("NCCL_P2P_DISABLE", "1"), Pair("NCCL_SHM_DISABLE", "1"),
+                    Pair("NCCL_DEBUG", "INFO"), Pair("NCCL_DEBUG_SUBSYS", "INIT,NET,TUNING"),
+                    Pair("NCCL_DEBUG_FILE", "/proc/self/fd/9"), Pair("LOCKSTEP_RANK", "2"),
+                    Pair("CUDA_MODULE_LOADING", "EAGER")}));
   const Variables other = nccl_variables(setup, "77", 1, "/proc/self/fd/9");
   EXPECT_NE(list[0].second, other[0].second);
 }
@@ -91,6 +92,9 @@ TEST_F(NcclSetupTest, VersionsWhoseRingIsNotKnownAreRefused) {
   EXPECT_TRUE(check_nccl_version(22203, "libnccl.so.2").ok());
   EXPECT_THAT(check_nccl_version(22105, "old.so").failure().detail,
               HasSubstr("old.so is NCCL 2.21"));
+  EXPECT_TRUE(check_nccl_version(23203, "libnccl.so.2").ok());
+  EXPECT_THAT(check_nccl_version(23301, "new.so").failure().detail,
+              HasSubstr("new.so is NCCL 2.33: it is not known whether it adds as 2.22 to 2.32 do"));
 }
 
 }  // namespace

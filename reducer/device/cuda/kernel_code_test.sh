@@ -31,7 +31,7 @@ wrong_ptx() {
   grep -E '(^|[[:space:]])(fma\.|mad\.(rn|rz|rm|rp|ftz|f32|f64)|(mul|add|sub)\.(f|bf)|[a-z0-9.]*\.ftz)' || true
 }
 wrong_sass() {
-  grep -E '[[:space:]]([FDH]FMA|HFMA2|HMUL2|HADD2|[A-Z0-9.]*\.FTZ)' |
+  grep -E '[[:space:]](U?[FDH]FMA|HFMA2|HMUL2|HADD2|[A-Z0-9.]*\.FTZ)' |
     grep -vE '[[:space:]]HFMA2(\.MMA)? R[0-9]+, -RZ, RZ, [^,R]+, [^,R]+ ;' |
     grep -vE '[[:space:]]HADD2\.F32 R[0-9]+, -RZ, R[0-9]+(\.reuse)?\.H[01]_H[01] ;' |
     grep -vE '[[:space:]]F2I\.FTZ\.U32(\.F32)?\.TRUNC\.NTZ ' || true
@@ -53,6 +53,8 @@ expect_passed wrong_ptx '	mad.lo.s64 	%rd3, %rd1, %rd2, %rd0;'
 expect_passed wrong_ptx '	mul.rn.f32 	%f3, %f1, %f2;'
 expect_found wrong_sass '        /*0130*/                   FFMA R5, R2, R3, R4 ;'
 expect_found wrong_sass '        /*0130*/              @!P0 DFMA R4, R2, R6, R8 ;'
+expect_found wrong_sass '        /*0130*/                   FFMA2 R4, R2.F32x2.HI_LO, R6, R8 ;'
+expect_found wrong_sass '        /*0130*/                   UFFMA UR5, UR2, UR3, UR4 ;'
 expect_found wrong_sass '        /*0130*/                   HFMA2.MMA R5, R2, R3, R4 ;'
 expect_found wrong_sass '        /*0130*/                   HFMA2 R5, -RZ, RZ, R7, R8 ;'
 expect_found wrong_sass '        /*0130*/                   FADD.FTZ R5, R2, R3 ;'
@@ -65,9 +67,9 @@ if [[ -n $compiler ]]; then
   wrong=$(wrong_ptx <"$scratch/code.ptx" | sort | uniq -c)
   [[ -z $wrong ]] || fail "in PTX:
 $wrong"
-  kernels=$(grep -c '^.visible .entry\|^.entry' "$scratch/kernels.ptx")
-  products=$(grep -cE 'mul\.rn\.f(32|64)' "$scratch/code.ptx")
-  sums=$(grep -cE 'add\.rn\.f(32|64)' "$scratch/code.ptx")
+  kernels=$(grep -cE '^(\.visible |\.weak )?\.entry' "$scratch/kernels.ptx" || true)
+  products=$(grep -cE 'mul\.rn\.f(32|64)' "$scratch/code.ptx" || true)
+  sums=$(grep -cE 'add\.rn\.f(32|64)' "$scratch/code.ptx" || true)
   ((kernels > 0 && products > 0 && sums > 0)) || fail "no arithmetic was found: is $source right?"
   printf 'PTX: %d kernels, %d products and %d sums, each rounded by itself\n' "$kernels" "$products" "$sums"
 fi
