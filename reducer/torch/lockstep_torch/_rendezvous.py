@@ -7,6 +7,7 @@ import datetime
 import os
 import socket
 import uuid
+import weakref
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
@@ -58,6 +59,25 @@ def own_address(hosts):
     return socket.gethostbyname(socket.gethostname())
 
 
+_keepers = {}  # of each wrapper, by its id, what keeps its group
+_left = []  # the groups of wrappers that are gone, each with its process group
+
+
+def keep(wrapper, process_group, group):
+    """The group outlives the wrapper until the ranks of the process group meet again: a rank that is done with the wrapper must
+    not leave while another one is still in the last collective."""
+    key = id(wrapper)
+    if key in _keepers:
+        _keepers[key].detach()  # of the group before a reset
+    _keepers[key] = weakref.finalize(wrapper, leave_later, key, process_group, group)
+    _keepers[key].atexit = False
+
+
+def leave_later(key, process_group, group):
+    del _keepers[key]
+    _left.append((process_group, group))
+
+
 def meet(process_group, refusal):
     """What all ranks say, in rank order: a token, the host, and why the rank refuses (None if it does not). A collective
     operation of torch.distributed."""
@@ -68,7 +88,10 @@ def meet(process_group, refusal):
 
 def connect(process_group, timeout, store=None, refusal=None):
     """Makes the group; `store` takes the place of the process group's own. Raises on all ranks if one refuses; that rank raises its own error after this call."""
+    ending = [entry for entry in _left if entry[0] is process_group]
     said = meet(process_group, refusal)
+    _left[:] = [entry for entry in _left if not any(entry is one for one in ending)]
+    ending.clear()
     refusals = ["rank %d: %s" % (rank, why) for rank, (_, _, why) in enumerate(said) if why is not None]
     if refusals:
         raise RuntimeError("lockstep: the module cannot be wrapped, as a rank refuses. " + "; ".join(refusals))

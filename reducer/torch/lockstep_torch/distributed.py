@@ -21,7 +21,7 @@ from lockstep.torch._details import BufferHooks, EarlyEnd, LoggingData, warn_of_
 from lockstep.torch import _interrupts as interrupts
 from lockstep.torch._load import extension
 from lockstep.torch._reducer_face import LoggerFace, ReducerFace
-from lockstep.torch._rendezvous import connect
+from lockstep.torch._rendezvous import connect, keep
 
 MIB = 1024 * 1024
 FIRST_BUCKET_BYTES = MIB
@@ -294,6 +294,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
                    "broadcast_buffers": bool(self.forward_sync_buffers), "bucket_limits": self._bucket_limits,
                    "rank_order": self._order == "rank", "verify_payload": bool(self._verify_payload)}
         self._has_buffers = bool(buffers)
+        keep(self, self.process_group, self._group)
         for _, each in self._members.named:
             if each.requires_grad:
                 extension.take_over(each)  # an older wrapper raises in its next forward
@@ -461,6 +462,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         group = connect(self.process_group, self._timeout if timeout is None else timeout, store)
         self._reducer.reset(group)
         self._group = group
+        keep(self, self.process_group, group)
         self._is_forward_open = False
         self.require_forward_param_sync = True
 
