@@ -3,7 +3,7 @@
 # package lockstep-python beside it. LOCKSTEP_PYTHON names the Python, /usr/bin/python3 otherwise; exit code 77, and a line that says
 # why, where it has no PyTorch.
 #
-#   tests     torch_reducer_test.py
+#   tests     torch_reducer_test.py and torch_errors_test.py
 #   fuzz      generated programs, held to the contract (LOCKSTEP_TORCH_CASES of them, 60)
 #   planted   MODULE is the extension with planted bugs: each is found, and without a bug the same runs find nothing
 set -euo pipefail
@@ -19,7 +19,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-run_tests() { "$LOCKSTEP_PYTHON" -W ignore "$here/../torch_reducer_test.py" "$@"; }
+run_tests() { "$LOCKSTEP_PYTHON" -W ignore "$here/../torch_$1_test.py" "${@:2}"; }
 # run_fuzz SEED CASES: prints the end of the report, and returns the program's exit code
 run_fuzz() {
   "$program" fuzz --subject "python:$here/fuzz_wrapper.py:wrap" --seed "$1" --cases "$2" --jobs 2 --shrink-time 0 --fresh \
@@ -40,19 +40,22 @@ find_planted() {
     fi
   done
   # A program that is right raises nothing, so this one shows only where something must raise.
-  if LOCKSTEP_TORCH_PLANTED=error-swallowed run_tests test_errors_of_the_contract_and_training_on_after_them >"$work/report" 2>&1; then
+  if LOCKSTEP_TORCH_PLANTED=error-swallowed run_tests errors test_errors_of_the_contract_and_training_on_after_them >"$work/report" 2>&1; then
     echo "FAILED: error-swallowed is not found" && failed=1
   else
     echo "error-swallowed: found by the tests of errors"
   fi
   # The controls: the same module without a bug.
   run_fuzz 11 20 || { echo "FAILED: without a bug" && tail -n 20 "$work/report" && failed=1; }
-  run_tests test_errors_of_the_contract_and_training_on_after_them || failed=1
+  run_tests errors test_errors_of_the_contract_and_training_on_after_them || failed=1
   return "$failed"
 }
 
 case $what in
-  tests) run_tests ;;
+  tests) status=0
+    run_tests reducer || status=1
+    run_tests errors || status=1
+    exit "$status" ;;
   fuzz) run_fuzz 7 "${LOCKSTEP_TORCH_CASES:-60}" || { tail -n 30 "$work/report" && exit 1; }
     tail -n 4 "$work/report" ;;
   planted) find_planted "$(realpath -- "$3")" ;;
