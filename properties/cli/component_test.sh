@@ -11,7 +11,6 @@ expect 0 "19 components, " "$program" component all --time 1 --seed 4 --json all
 grep -q '"component": "waits"' all.json || fail "the report has every component"
 expect 1 "there is no component 'rose': give all, or some of abort, agreement, " "$program" component rose
 expect 1 "there is no planted bug 'X99'" "$program" component rows --subject seeded:X99
-expect 1 "give reducer, or seeded:ID" "$program" component rows --subject torch
 expect 1 "--seed: 'x' is not a whole number" "$program" component rows --seed x
 expect 1 "--situations: '0' is not a whole number from 1" "$program" component rows --situations 0
 expect 1 "--choices" "$program" component rows --choices 1,x
@@ -25,8 +24,7 @@ choices=$(sed -n 's/^replay: .* --choices //p' out)
 [[ -n $choices ]] || fail "a failure says how to replay it"
 expect 71 "FAILED: component rows" "$program" component rows --subject seeded:U72 --choices "$choices"
 expect 0 "nothing is wrong" "$program" component rows --choices "$choices"
-# Another seed comes to another situation, which becomes as small.
-expect 71 "--choices $choices" "$program" component rows --subject seeded:U72 --seed 9
+expect 71 "situation 7 of seed 9; " "$program" component rows --subject seeded:U72 --seed 9
 
 "$program" component all --time 60 >out 2>err &
 pid=$!

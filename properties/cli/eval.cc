@@ -226,7 +226,7 @@ class Eval {
     for (const Component* const component : list) {
       const Result<components::SearchResult> result = components::search(*component, search);
       if (!result) return result.error();
-      trial.executions += result->situations;
+      trial.executions = result->situations;
       if (!result->failed) continue;
       trial.found = true;
       trial.reached = trial.triggered = 1;  // at least
