@@ -30,4 +30,7 @@ except Exception as error:
     print("after zero_grad: %s: %s" % (type(error).__name__, str(error)[:48]))
 PY
 expect <<'OUT'
+rank 0: weights after averaging 1 and 3: [2.0, 1.0]
+rank 1: weights after averaging 1 and 3: [2.0, 3.0]
+all ranks: after zero_grad: ValueError: torch.cat(): expected a non-empty list of Tensor
 OUT

@@ -23,4 +23,11 @@ for name in ("float", "double", "half", "bfloat16"):
     print("after %s(): gradient %g, mean of the ranks 2" % (name, wrapped.module.weight.grad.item()))
 PY
 expect <<'OUT'
+all ranks: after float(): gradient 2, mean of the ranks 2
+rank 0: after double(): gradient 1, mean of the ranks 2
+rank 1: after double(): gradient 3, mean of the ranks 2
+rank 0: after half(): gradient 1, mean of the ranks 2
+rank 1: after half(): gradient 3, mean of the ranks 2
+rank 0: after bfloat16(): gradient 1, mean of the ranks 2
+rank 1: after bfloat16(): gradient 3, mean of the ranks 2
 OUT

@@ -24,8 +24,13 @@ for key, (tensor, dtype) in saved.items():
     print("%s of %s as %s: %s" % (key, tensor.dtype, dtype, state[key].item()))
 try:
     checkpoint.load({"300": torch.zeros(2, dtype=torch.int64)}, checkpoint_id="checkpoint")
-except Exception as error:
+except BaseException as error:
     print("another size:", type(error).__name__)
 PY
 expect <<'OUT'
+1.75 of torch.float32 as torch.int64: 1
+2**24 + 1 of torch.int64 as torch.float32: 16777216.0
+100000 of torch.float32 as torch.float16: inf
+300 of torch.int64 as torch.uint8: 44
+another size: CheckpointException
 OUT

@@ -31,4 +31,6 @@ mine, other = [torch.rand(1, generator=torch.Generator().manual_seed(seed)).item
 print("the random number that follows is that of rank", [mine, other].index(torch.rand(1).item()))
 PY
 expect <<'OUT'
+all ranks: tensor 0 counter 1 list [1]
+all ranks: the random number that follows is that of rank 1
 OUT

@@ -41,4 +41,8 @@ for make, data in (
         print("%s, %s: output %.1f, weight afterwards %.1f" % (kind, name, output.flatten()[0], weight[0, 0]))
 PY
 expect <<'OUT'
+all ranks: Embedding, DDP: output 1.0, weight afterwards 1.0
+all ranks: Embedding, FSDP2: output 1.0, weight afterwards 3.0
+all ranks: clamped Linear, DDP: output 1.0, weight afterwards 1.0
+all ranks: clamped Linear, FSDP2: output 1.0, weight afterwards 3.0
 OUT

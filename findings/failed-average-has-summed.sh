@@ -23,4 +23,7 @@ except RuntimeError as error:
 print("mean of 4 and 8:", count.item())
 PY
 expect <<'OUT'
+all ranks: error: result type Float can't be cast to the desired output type Long
+all ranks: the tensor is then 12
+all ranks: mean of 4 and 8: 12
 OUT

@@ -27,4 +27,8 @@ weight = torch.nn.Parameter(distribute_tensor(torch.ones(1), mesh, [Replicate()]
 print("to_local() of a replicated one:", weight.grad.to_local().tolist())
 PY
 expect <<'OUT'
+all ranks: full_tensor(): [1.0, 2.0] of 1 + 2 = 3.0
+all ranks: full_tensor(grad_placements=[Partial()]): [3.0, 3.0] of 1 + 2 = 3.0
+rank 0: to_local() of a replicated one: [1.0]
+rank 1: to_local() of a replicated one: [2.0]
 OUT

@@ -24,4 +24,15 @@ print("all_gather:", dist.all_gather(gathered, tensor, group=group), gathered[0]
 print("barrier:", dist.barrier(group=group))
 PY
 expect <<'OUT'
+rank 0: rank in the group: 0
+rank 1: rank in the group: -1
+rank 0: all_reduce: None 1.0
+rank 1: all_reduce: None 2.0
+rank 0: async_op: Work
+rank 1: async_op: NoneType
+rank 0: broadcast: None 1.0
+rank 1: broadcast: None 2.0
+rank 0: all_gather: None 1.0
+rank 1: all_gather: None 0.0
+all ranks: barrier: None
 OUT

@@ -44,4 +44,9 @@ wrapped(torch.full((1, 1), local)).sum().backward()
 print("DDP, optimizer in the hook: weight", module.weight.item())
 PY
 expect <<'OUT'
+rank 0: DDP: hook 1, post-accumulate 1; after backward 2
+rank 1: DDP: hook 3, post-accumulate 3; after backward 2
+all ranks: FSDP2: post-accumulate 2; after backward 2
+rank 0: DDP, optimizer in the hook: weight -1.0
+rank 1: DDP, optimizer in the hook: weight -3.0
 OUT

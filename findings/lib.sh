@@ -59,7 +59,7 @@ run() {
 ranks() {
   local count=$1
   shift
-  run python3 "$findings/ranks.py" "$count" "$python" "$scratch/program.py" "$@"
+  run "$python" "$findings/ranks.py" "$count" "$scratch/program.py" "$@"
 }
 
 program() { run ${launcher[@]+"${launcher[@]}"} "$python" "$scratch/program.py" "$@"; }

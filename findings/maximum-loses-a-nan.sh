@@ -3,8 +3,8 @@
 #
 # Guess: a maximum over ranks treats NaN as numpy.maximum does (NaN), or as C's fmax (1), and all ranks have one result.
 # Seen: it depends on which rank has the NaN, in each library, and in the other direction for some: MLX and XGBoost lose
-# that of rank 0, JAX that of rank 1. With MPICH the two ranks have different results of one call: each keeps its own
-# value. A gradient norm by maximum, reduced to find out whether to skip a step, finds an invalid gradient on some
+# that of rank 0, JAX that of rank 1. With MPICH the two ranks have different results of one call: each has the
+# other's value. A gradient norm by maximum, reduced to find out whether to skip a step, finds an invalid gradient on some
 # ranks alone.
 source "$(dirname -- "$0")/lib.sh"
 install "${mpich_5_0_2[@]}" "${mlx_0_32_4[@]}" jax==0.10.2 jaxlib==0.10.2 ml_dtypes==0.6.0 \

@@ -30,4 +30,8 @@ for check in (True, False):
 print("pmap: %g" % jax.pmap(mean_gradient, axis_name="data", in_axes=(None, 0))(weight, batch)[0])
 PY
 expect <<'OUT'
+mean of the gradients: 4.5
+shard_map, check_vma=True: 18
+shard_map, check_vma=False: 4.5
+pmap: 4.5
 OUT

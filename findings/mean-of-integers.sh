@@ -9,7 +9,7 @@
 source "$(dirname -- "$0")/lib.sh"
 install "${torch_2_15_0[@]}" "${accelerate_1_15_0[@]}" lightning-fabric==2.6.6 lightning-utilities==0.15.3 \
   mmengine==0.10.7 addict==2.4.0 termcolor==3.3.0 yapf==0.43.0 platformdirs==4.14.8 rich==15.0.0 pygments==2.21.0 \
-  markdown-it-py==4.3.0 mdurl==0.1.2 matplotlib==3.11.2
+  markdown-it-py==4.3.0 mdurl==0.1.2
 ranks 2 <<'PY'
 import torch
 import torch.distributed as dist

@@ -39,4 +39,8 @@ for number, (objective, parts) in enumerate(
     print("%s: all rows on one machine %.3f, on two %.3f" % (objective, whole, spread))
 PY
 expect <<'OUT'
+all ranks: regression: all rows on one machine 1.900, on two 1.500
+all ranks: poisson: all rows on one machine 0.642, on two 0.347
+all ranks: cross_entropy: all rows on one machine 1.815, on two 1.099
+all ranks: binary: all rows on one machine 1.815, on two 1.815
 OUT

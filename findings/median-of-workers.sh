@@ -4,9 +4,9 @@
 # Guess: training with data on two workers begins as training with all rows on one does: the initial prediction for
 # absolute errors is the median of all labels, and the AUC is that of all rows.
 # Seen: the median is taken on each worker, and averaged by weight: one row of 0 on one worker and nine rows of 10 on
-# the other begin at 9, the median of the ten rows is 10. (For squared errors it is the mean, and right.) The AUC is an
-# average of the workers' own; where one worker has rows of one class only, it is NaN on all, and early stopping by it
-# has nothing to compare.
+# the other begin at 9, where the median of the ten rows is 10. (For squared errors it is the mean, and right.) The AUC
+# is 0.5 on one worker, and NaN on two of which neither has rows of both classes; early stopping by it has nothing to
+# compare.
 source "$(dirname -- "$0")/lib.sh"
 install "${xgboost_cpu_3_2_0[@]}"
 cat >"$scratch/train.py" <<'PY'
@@ -55,4 +55,10 @@ with collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
     show("two workers", lambda labels: labels[:1] if rank == 0 else labels[1:])
 PY
 expect <<'OUT'
+all ranks: one worker, reg:squarederror: begins at 9.0, rmse 3.000
+all ranks: one worker, reg:absoluteerror: begins at 10.0, mae 1.000
+all ranks: one worker, binary:logistic: begins at 0.9, auc 0.500
+all ranks: two workers, reg:squarederror: begins at 9.0, rmse 3.000
+all ranks: two workers, reg:absoluteerror: begins at 9.0, mae 2.760
+all ranks: two workers, binary:logistic: begins at 0.9, auc nan
 OUT

@@ -32,4 +32,12 @@ pass_on("float32 broadcast into int32", torch.tensor([1.0, 2.0]), torch.zeros(2,
 pass_on("(2, 3) broadcast into (3, 2)", torch.arange(6.0).view(2, 3), torch.zeros(3, 2), broadcast=True)
 PY
 expect <<'OUT'
+rank 0: float32 sent, int32 received: [1.0, 2.0]
+rank 1: float32 sent, int32 received: [1065353216, 1073741824]
+rank 0: two sent, four received: [1.0, 2.0]
+rank 1: two sent, four received: [1.0, 2.0, 9.0, 9.0]
+rank 0: float32 broadcast into int32: [1.0, 2.0]
+rank 1: float32 broadcast into int32: [1065353216, 1073741824]
+rank 0: (2, 3) broadcast into (3, 2): [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+rank 1: (2, 3) broadcast into (3, 2): [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
 OUT

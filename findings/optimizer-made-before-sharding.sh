@@ -25,4 +25,6 @@ for name, wrap in (("DDP", DistributedDataParallel), ("FSDP2", fully_shard)):
     print("%s: gradient %g, weight 1 became %g" % (name, gather(module.weight.grad), gather(module.weight.detach())))
 PY
 expect <<'OUT'
+all ranks: DDP: gradient 1, weight 1 became 0
+all ranks: FSDP2: gradient 1, weight 1 became 1
 OUT

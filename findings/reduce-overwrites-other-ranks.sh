@@ -2,9 +2,9 @@
 # reduce-overwrites-other-ranks: torch's reduce to rank 0 leaves partial sums in the tensors of other ranks
 #
 # Guess: dist.reduce(tensor, dst=0) changes the tensor of rank 0 and leaves those of the other ranks alone.
-# Seen: over Gloo some other ranks find sums of some ranks in theirs, and others find their own value, depending on the
-# rank and on the number of ranks. With ReduceOp.AVG they find such a sum divided by the number of ranks, also those
-# whose own value was not added to anything. A metric that is reduced for rank 0's log and used on each rank is wrong.
+# Seen: over Gloo each rank finds what it passed on: rank 1 of 4 has the sum of the ranks 1 to 3, rank 2 that of 2 and 3,
+# and the last one its own value. With ReduceOp.AVG each is divided by 4 as well, so that the last rank has a quarter
+# of its own value. A metric that is reduced for rank 0's log, and used on each rank, is wrong.
 source "$(dirname -- "$0")/lib.sh"
 install "${torch_2_15_0[@]}"
 ranks 4 <<'PY'
@@ -18,4 +18,16 @@ for name in ("SUM", "AVG", "MAX"):
     print("%s: had %g, has %g" % (name, 10.0 ** dist.get_rank(), tensor.item()))
 PY
 expect <<'OUT'
+rank 0: SUM: had 1, has 1111
+rank 1: SUM: had 10, has 1110
+rank 2: SUM: had 100, has 1100
+rank 3: SUM: had 1000, has 1000
+rank 0: AVG: had 1, has 277.75
+rank 1: AVG: had 10, has 277.5
+rank 2: AVG: had 100, has 275
+rank 3: AVG: had 1000, has 250
+rank 0: MAX: had 1, has 1000
+rank 1: MAX: had 10, has 1000
+rank 2: MAX: had 100, has 1000
+rank 3: MAX: had 1000, has 1000
 OUT

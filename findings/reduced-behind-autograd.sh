@@ -33,4 +33,10 @@ for name, change in (
     print("%s: version %d, %s (exp(x) is %.3f)" % (name, y._version, result, math.exp(own)))
 PY
 expect <<'OUT'
+rank 0: all_reduce: version 0, gradient 10.107 (exp(x) is 2.718)
+rank 1: all_reduce: version 0, gradient 10.107 (exp(x) is 7.389)
+rank 0: broadcast: version 0, gradient 2.718 (exp(x) is 2.718)
+rank 1: broadcast: version 0, gradient 2.718 (exp(x) is 7.389)
+rank 0: mul_: version 1, RuntimeError: ...nt computation has been modified by an inplace ope... (exp(x) is 2.718)
+rank 1: mul_: version 1, RuntimeError: ...nt computation has been modified by an inplace ope... (exp(x) is 7.389)
 OUT

@@ -30,4 +30,7 @@ for name, wrap in (("DDP", DistributedDataParallel), ("HSDP", lambda module: ful
     print("%s: weight after three steps %g" % (name, weight.item()))
 PY
 expect <<'OUT'
+all ranks: DDP: weight after three steps 4
+rank 0: HSDP: weight after three steps 4
+rank 1: HSDP: weight after three steps 14
 OUT

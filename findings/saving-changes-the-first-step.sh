@@ -33,4 +33,8 @@ for name, make in (
         print("%s, %s: %s" % (name, "state saved before" if saves else "not saved", first_step(make, saves)))
 PY
 expect <<'OUT'
+SGD, momentum 0.5, dampening 0.5, not saved: weight -2.0000
+SGD, momentum 0.5, dampening 0.5, state saved before: weight -1.0000
+Adam, not saved: weight -1.0000, steps counted 1
+Adam, state saved before: weight -0.7441, steps counted 2
 OUT

@@ -30,4 +30,7 @@ module.reset_parameters()
 print("FSDP2, reset_parameters:", rows(module.weight.detach()))
 PY
 expect <<'OUT'
+all ranks: uniform_: [[0.758, 0.279], [0.403, 0.735], [0.758, 0.279], [0.403, 0.735]]
+all ranks: dropout: [[2.0, 2.0], [0.0, 2.0], [2.0, 2.0], [0.0, 2.0]]
+all ranks: FSDP2, reset_parameters: [[0.258, -0.276], [-0.052, -0.064], [0.258, -0.276], [-0.052, -0.064]]
 OUT

@@ -26,4 +26,16 @@ for store in (dist.HashStore(), dist.FileStore(os.path.join(folder, "store"), 1)
     print("  keys of a prefix without keys:", mine.num_keys(), mine.list_keys())
 PY
 expect <<'OUT'
+HashStore
+  compare_set of a missing key: b'rank 3' then there: False
+  2**62 + 2**62 = -9223372036854775808
+  keys of a prefix without keys: 1 []
+FileStore
+  compare_set of a missing key: b'rank 3' then there: False
+  2**62 + 2**62 = -9223372036854775808
+  keys of a prefix without keys: 2 []
+TCPStore
+  compare_set of a missing key: b'rank 3' then there: False
+  2**62 + 2**62 = -9223372036854775808
+  keys of a prefix without keys: 2 []
 OUT

@@ -41,4 +41,6 @@ for name, wrap, no_sync in (
     print("%s: gradient of the batch after zero_grad: %g" % (name, gradient[0, 0]))
 PY
 expect <<'OUT'
+all ranks: DDP: gradient of the batch after zero_grad: 1
+all ranks: FSDP2: gradient of the batch after zero_grad: 101
 OUT
