@@ -18,6 +18,10 @@ flag = torch.tensor([True])
 for call in range(1, 9):
     dist.all_reduce(flag)
     print("after", call, "sums:", flag.item(), "byte", flag.view(torch.uint8).item())
+flag = torch.tensor([dist.get_rank() == 1])
+for call in range(8):
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+print("after 8 maxima:", flag.item())
 PY
 expect <<'OUT'
 all ranks: after 1 sums: True byte 2
@@ -28,4 +32,5 @@ all ranks: after 5 sums: True byte 32
 all ranks: after 6 sums: True byte 64
 all ranks: after 7 sums: True byte 128
 all ranks: after 8 sums: False byte 0
+all ranks: after 8 maxima: True
 OUT

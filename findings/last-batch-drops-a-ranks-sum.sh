@@ -22,4 +22,9 @@ for batch in loader:
 print("sum of the ranks' sums: %d, of the samples: 15" % total)
 PY
 expect <<'OUT'
+rank 0: own batch [1, 2], samples [1, 2, 3, 4], sums [3, 7]
+rank 1: own batch [3, 4], samples [1, 2, 3, 4], sums [3, 7]
+rank 0: own batch [5, 1], samples [5], sums [6]
+rank 1: own batch [2, 3], samples [5], sums [6]
+all ranks: sum of the ranks' sums: 16, of the samples: 15
 OUT

@@ -43,4 +43,10 @@ show("MMEngine, in a dict", of_dict)
 show("Accelerate", lambda tensor: accelerator.reduce(tensor, "mean"))
 PY
 expect <<'OUT'
+all ranks: Fabric: 1, its argument is then 1
+all ranks: MMEngine: 1, its argument is then 1
+rank 0: MMEngine, in a dict: 1, its argument is then 1
+rank 1: MMEngine, in a dict: 1, its argument is then 2
+rank 0: Accelerate: RuntimeError, its argument is then 1
+rank 1: Accelerate: RuntimeError, its argument is then 2
 OUT

@@ -3,10 +3,10 @@
 #
 # Guess: a DTensor is the global tensor, so that tensor.sum().item() and tensor.norm().item() are the global numbers on
 # every rank, or an error.
-# Seen: where the result is still pending between the ranks (sum, max, norm, dot product, and the mean if the shards are
-# even), item(), float() and int() return this rank's part, silently and with another value on each rank. Where the
-# operation needed a reduction itself (any, argmax, var, and the mean if the shards are uneven) they return the global
-# number. A logged gradient norm and a decision such as "if norm.item() > limit" then differ between the ranks.
+# Seen: where the result is still pending between the ranks (sum, max, norm, and the mean if the shards are even), item()
+# and int() return this rank's part, silently and with another value on each rank. Where the operation needed a
+# reduction itself (any, argmax, var, and the mean if the shards are uneven) they return the global number. A logged
+# gradient norm, and a decision such as "if norm.item() > limit", then differ between the ranks.
 # Better: tensor.sum().full_tensor().item().
 source "$(dirname -- "$0")/lib.sh"
 install "${torch_2_15_0[@]}"

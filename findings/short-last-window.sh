@@ -30,4 +30,7 @@ for number, (batch,) in enumerate(loader, 1):  # the gradient of each batch is 1
 print("moves of the scheduler for 2 steps:", round(1 / scheduler.get_last_lr()[0]) - 1)
 PY
 expect <<'OUT'
+all ranks: batch 4: step with the gradient 1 and the rate 1.000
+all ranks: batch 5: step with the gradient 0.25 and the rate 0.333
+all ranks: moves of the scheduler for 2 steps: 4
 OUT

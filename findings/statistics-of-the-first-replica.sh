@@ -2,7 +2,7 @@
 # statistics-of-the-first-replica: Keras 3 keeps the batch statistics of one replica and forgets the others'
 #
 # Guess: after a batch that was spread over two replicas, the moving mean of BatchNormalization is the mean over the
-# replicas, as TensorFlow's guides say of it (or that of the whole batch, where it is synchronized).
+# replicas (or that of the whole batch, where it is synchronized).
 # Seen: it is the first replica's alone: 1.5 of the rows 1, 2 | 6, 7, whose mean is 4, and the variance is that of the
 # first half. What the model does in evaluation is thus learned from 1/n of the data. With synchronized=True it is 4.
 source "$(dirname -- "$0")/lib.sh"
