@@ -31,4 +31,8 @@ for name, module, options, mean in (
     print("%s: moving mean %.2f, buffers %d" % (name, mean(module).item(), len(list(module.buffers()))))
 PY
 expect <<'OUT'
+rank 0: torch: moving mean 1.00, buffers 3
+rank 1: torch: moving mean 2.00, buffers 3
+rank 0: Keras: moving mean 1.00, buffers 0
+rank 1: Keras: moving mean 10.98, buffers 0
 OUT

@@ -53,4 +53,12 @@ for name, make in (
             )
 PY
 expect <<'OUT'
+all ranks: DDP, forward outside, backward outside: averaged
+all ranks: DDP, forward outside, backward inside: averaged
+all ranks: DDP, forward inside, backward outside: not averaged
+all ranks: DDP, forward inside, backward inside: not averaged
+all ranks: FSDP2, forward outside, backward outside: averaged
+all ranks: FSDP2, forward outside, backward inside: not averaged
+all ranks: FSDP2, forward inside, backward outside: averaged
+all ranks: FSDP2, forward inside, backward inside: not averaged
 OUT
