@@ -137,7 +137,7 @@ os_field() {
 # is_known_system: whether ci/setup installs the packages here; their names are the same on these systems
 is_known_system() {
   command -v dpkg-query >/dev/null || return 1
-  case "$(os_field ID) $(os_field VERSION_ID)" in "debian 12" | "debian 13" | "ubuntu 24.04") ;; *) return 1 ;; esac
+  case "$(os_field ID) $(os_field VERSION_ID)" in "debian 12" | "debian 13") ;; *) return 1 ;; esac
 }
 
 # note_installed: what a build looks for is there since now, so that the next call of a script configures again
@@ -173,12 +173,17 @@ said_by_failed_tests() {
 # judges_skips is set, it counts the skipped tests by their reasons, and with 1 a skip without need is a failure
 # (ci/checks/skips).
 run_ctest() {
-  local preset=$1 name=tests-$1 start code=0 closing
+  local preset=$1 name=tests-$1 start code=0 closing results=$PWD/build/$1/tests.xml before="" argument
   shift
+  for argument in "$@"; do  # the caller's own file is the one that ctest writes
+    if [[ $before == --output-junit ]]; then results=$argument; fi
+    before=$argument
+  done
+  rm -f -- "$results"
   start=$(now_ms)
   if [[ -t 1 ]] && ! verbose; then printf '%-18s ...' "$name"; fi
   run_logged "$name" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-    --output-junit "$PWD/build/$preset/tests.xml" --parallel "$(parallel_tests)" "$@" || code=$?
+    --output-junit "$results" --parallel "$(parallel_tests)" "$@" || code=$?
   if ((code == 130)); then lockstep_interrupted INT 130; fi
   stage_line "$name" "$(seconds_since "$start") s"
   closing=$(grep -E 'tests passed, [0-9]+ tests? failed out of' "$lockstep_logs/$name.log" | tail -n 1 || true)
@@ -187,7 +192,7 @@ run_ctest() {
     if ! verbose; then said_by_failed_tests "$name"; fi
     printf '%s: all output is in %s/%s.log\n' "$lockstep_script" "$lockstep_logs" "$name" >&2
   fi
-  if [[ -n ${judges_skips:-} && -n $closing ]] && ! ci/checks/skips "build/$preset/tests.xml"; then
+  if [[ -n ${judges_skips:-} && -n $closing ]] && ! ci/checks/skips "$results"; then
     if ((judges_skips && code == 0)); then code=1; fi
   fi
   printf '%s\n' "${closing:-ctest printed no closing line; its exit code is $code}"

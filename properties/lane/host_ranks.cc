@@ -76,14 +76,15 @@ Result<int> make_secret_file() {
 
 std::string fd_file(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
-// Returns what this machine lacks to carry out the faults of the case, or nothing. Without its fault a case would pass, which
-// says nothing about the subject.
+// Returns what this machine lacks to carry out the faults of the case, or nothing. Without its
+// fault a case would pass, which says nothing about the subject.
 std::string lacks_for(const faults::FaultPlan& plan) {
   if (chosen().options.namespaces == 0 || !hosts::find_program("nft").empty()) return {};
   for (const faults::Fault& each : plan.faults)
     if (hosts::needs_nft(each.kind))
-      return fmt::format("the fault {} needs nft, which is not installed: ci/setup --network installs it",
-                         faults::name_of(each.kind));
+      return fmt::format(
+          "the fault {} needs nft, which is not installed: ci/setup --network installs it",
+          faults::name_of(each.kind));
   return {};
 }
 
