@@ -68,7 +68,8 @@ def run(adapter, ranks, folder):
     processes = []
     with open(os.path.join(folder, "log"), "wb") as log:
         for arguments, further in launched:
-            environment = dict(os.environ, PATH=bin_folder + ":" + os.environ.get("PATH", ""), LOCKSTEP_RANKS=str(ranks), **further)
+            environment = dict(os.environ, PATH=bin_folder + ":" + os.environ.get("PATH", ""))
+            environment.update(further)
             processes.append(subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True))
         limit = time.monotonic() + SECONDS
         failed = ""

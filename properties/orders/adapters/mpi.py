@@ -26,6 +26,9 @@ class Adapter:
         return [([launcher, "-n", str(ranks)] + command, cls.environment)]
 
     def __init__(self):
+        import mpi4py
+        # As MPI_Init does it. mpi4py itself asks for threads (MPI_THREAD_MULTIPLE), as then LOCKSTEP_MPI_THREADS=1 does.
+        mpi4py.rc.threads = os.environ.get("LOCKSTEP_MPI_THREADS") == "1"
         from mpi4py import MPI
         self.mpi = MPI
         self.rank = MPI.COMM_WORLD.rank
