@@ -58,19 +58,22 @@ void add_subtrees(std::uint32_t rank, Additions& additions,
 }
 
 std::uint64_t end_of_chunk(std::uint32_t chunk, std::uint32_t ranks, std::uint64_t elements,
-                           Chunks chunks) {
+                           const Ring& shape) {
   const std::uint64_t whole = elements / ranks;
   const std::uint64_t rest = elements % ranks;
   const std::uint64_t next = chunk + 1;
-  switch (chunks) {
+  const std::uint64_t rounded_up = whole + (rest > 0 ? 1 : 0);
+  switch (shape.chunks) {
     case Chunks::kFirstLonger:
       return next * whole + std::min(next, rest);
     case Chunks::kLastLonger:
       return next == ranks ? elements : next * whole;
+    case Chunks::kAboveGrain:
+      return std::min(elements, next * (rounded_up / shape.grain + 1) * shape.grain);
     case Chunks::kRoundedUp:
       break;
   }
-  return std::min(elements, next * (whole + (rest > 0 ? 1 : 0)));
+  return std::min(elements, next * rounded_up);
 }
 
 }  // namespace
@@ -149,11 +152,12 @@ std::vector<OrderRun> fanout(std::uint32_t ranks, std::uint64_t elements, std::u
 std::vector<OrderRun> ring(std::uint32_t ranks, std::uint64_t elements, Ring shape) {
   assert(ranks >= 1 && ranks <= kMaxWorld);
   assert(shape.start < ranks);
+  assert(shape.grain > 0);
   const std::uint32_t step = shape.direction == Direction::kUp ? 1 : ranks - 1;
   std::vector<OrderRun> runs;
   std::uint64_t begin = 0;
   for (std::uint32_t chunk = 0; chunk < ranks; ++chunk) {
-    const std::uint64_t end = end_of_chunk(chunk, ranks, elements, shape.chunks);
+    const std::uint64_t end = end_of_chunk(chunk, ranks, elements, shape);
     if (end == begin) continue;
     Additions additions(end);
     std::uint32_t at = (chunk + shape.start) % ranks;

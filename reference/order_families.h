@@ -37,6 +37,7 @@ enum class Chunks : std::uint8_t {
   kFirstLonger,  // n / ranks each, the first n % ranks of them one element longer
   kLastLonger,   // n / ranks each, and the last one has the rest
   kRoundedUp,    // n / ranks rounded up; the last ones may be short or empty
+  kAboveGrain,   // the same, but the next larger multiple of the grain
 };
 enum class Direction : std::uint8_t { kUp, kDown };
 
@@ -44,6 +45,7 @@ struct Ring {
   Direction direction = Direction::kUp;
   std::uint32_t start = 0;  // of the running sum of chunk 0
   Chunks chunks = Chunks::kFirstLonger;
+  std::uint64_t grain = 1;  // elements, of kAboveGrain
 };
 std::vector<OrderRun> ring(std::uint32_t ranks, std::uint64_t elements, Ring shape);
 

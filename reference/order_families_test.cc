@@ -55,6 +55,10 @@ TEST(OrderFamilies, RingsBeginAtAnotherRankInEachChunk) {
   EXPECT_EQ(texts(down, 4),
             (std::vector<std::string>{"((0+3)+2)+1", "((0+1)+3)+2", "(0+(1+2))+3", "0+(1+(2+3))"}));
   EXPECT_EQ(down[2].end, 6U);
+  const auto coarse = ring(4, 100, {Direction::kUp, 0, Chunks::kAboveGrain, 16});
+  EXPECT_EQ(coarse[0].end, 32U);
+  EXPECT_EQ(coarse[3].end, 100U);
+  EXPECT_EQ(ring(4, 64, {Direction::kUp, 0, Chunks::kAboveGrain, 16}).size(), 2U);
 }
 
 TEST(OrderFamilies, GloosRingIsARingDownThatBeginsBelowItsChunk) {

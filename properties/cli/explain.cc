@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "properties/cli/number_options.h"
 #include "properties/cli/output.h"
 #include "properties/explain/explain_bits.h"
 #include "properties/explain/npy.h"
@@ -45,6 +47,26 @@ Status check_numbers(const ExplainOptions& options, std::uint64_t elements) {
 }
 
 }  // namespace
+
+CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "explain-bits", "say which computation makes the bits of an averaged gradient");
+  command->add_option("result", options.result, "the average, as a file of numpy.save()")
+      ->required();
+  command
+      ->add_option("--rank", options.ranks,
+                   "what a rank contributed, before the average; once for each rank, in order")
+      ->required();
+  command->add_option("--before", options.before, "the average of the pass before");
+  add_whole(*command, "--divisor", options.divisor,
+            "of the average; the number of ranks if left out", 1);
+  add_whole(*command, "--offset", options.offset,
+            "elements before the array in the buffer that was reduced");
+  add_whole(*command, "--count", options.count, "elements of that buffer, if it is larger", 1);
+  add_whole(*command, "--nccl-chunk", options.nccl_chunk,
+            "bytes of a chunk of NCCL's ring, a multiple of 4096; 2097152 if left out", 4096);
+  return command;
+}
 
 int run_explain_bits(const ExplainOptions& options) {
   const Result<NpyArray> result = read_npy(options.result);

@@ -19,10 +19,12 @@
 #include "properties/cli/commands.h"
 #include "properties/cli/output.h"
 #include "properties/compare/temporary_folder.h"
+#include "properties/explain/named_orders.h"
 #include "properties/explain/order_measurement.h"
 #include "properties/oracle/verdict.h"
 #include "reference/arithmetic.h"
 #include "reference/atlas.h"
+#include "reference/order_families.h"
 
 namespace lockstep::properties {
 namespace {
@@ -80,7 +82,8 @@ std::string measure_script() {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   for (const fs::path& root : {folder / "lockstep-orders", folder / "../share/lockstep/orders"})
-    if (fs::exists(root / "measure.py", error)) return (root / "measure.py").string();
+    if (fs::exists(root / "measure.py", error))
+      return fs::canonical(root / "measure.py", error).string();
   return {};
 }
 
@@ -254,22 +257,40 @@ class Campaign {
   std::map<std::pair<std::string, std::string>, Series> measured_;
 };
 
-// "((0+1)+2)+3", or of chunks one behind the other.
-std::string text_of_parts(const FoundOrder& found) {
-  if (found.parts.empty()) return "";
-  std::string out;
-  std::string last;
-  std::size_t shown = 0;
-  for (const FoundPart& part : found.parts) {
-    const std::string text = part.orders.empty()      ? "no order"
-                             : part.orders.size() > 1 ? "several orders fit"
-                                                      : part.orders.front();
-    if (text == last) continue;
-    last = text;
-    if (++shown > kMostPartsShown) return out + "; ...";
-    out += (out.empty() ? "" : "; ") + text;
+// Texts that stand one behind the other, without repetitions.
+class Listed {
+ public:
+  void add(const std::string& text, const std::string& before = "") {
+    if (text == last_) return;
+    last_ = text;
+    if (++shown_ > kMostPartsShown) return;
+    text_ += (text_.empty() ? "" : "; ") + before + text;
   }
-  return out;
+  std::string text() const { return shown_ > kMostPartsShown ? text_ + "; ..." : text_; }
+
+ private:
+  std::string text_;
+  std::string last_;
+  std::size_t shown_ = 0;
+};
+
+// "((0+1)+2)+3", or of chunks one behind the other; with their borders, if no name says these.
+std::string text_of_order(const FoundOrder& found, const OrderRequest& request,
+                          std::uint32_t ranks) {
+  Listed listed;
+  if (!found.families.empty()) {
+    for (const NamedOrder& each :
+         named_orders(ranks, request.elements, reference::size_of(request.dtype)))
+      if (each.name == found.families.front())
+        for (const reference::OrderRun& run : each.runs) listed.add(reference::text_of(run, ranks));
+    return listed.text();
+  }
+  for (const FoundPart& part : found.parts)
+    listed.add(part.orders.empty()      ? "no order"
+               : part.orders.size() > 1 ? "several orders fit"
+                                        : part.orders.front(),
+               fmt::format("from {}: ", part.begin));
+  return listed.text();
 }
 
 std::string text_of_names(const std::vector<std::string>& names) {
@@ -293,13 +314,14 @@ std::string sizes_of_group(const OrderGroup& group) {
                                    : fmt::format("{}..{}", group.first, group.last);
 }
 
-void print_group(const OrderGroup& group) {
+void print_group(const OrderGroup& group, std::uint32_t ranks) {
   const OrderMeasurement& example = *group.example;
   const std::string sizes = sizes_of_group(group);
   const char* agree = example.ranks_agree ? "" : "; RANKS DIFFER";
   if (!example.is_fixed()) {
     std::set<std::string> orders;
-    for (const FoundOrder& each : example.orders) orders.insert(text_of_parts(each));
+    for (const FoundOrder& each : example.orders)
+      orders.insert(text_of_order(each, example.request, ranks));
     tell(fmt::format("  {:<16} no fixed order: {} sums in {} equal calls{}\n", sizes,
                      example.orders.size(), example.request.calls * example.request.repeats,
                      agree));
@@ -314,11 +336,12 @@ void print_group(const OrderGroup& group) {
     const std::string rounded = found.rounding == Rounding::kEachAddition
                                     ? ""
                                     : fmt::format("; {}", text_of(found.rounding));
-    tell(fmt::format(
-        "  {:<16} {:<16} {}  [{}{}]{}\n", i == 0 ? sizes : "",
-        text_of_calls(spans[i], example.request.calls),
-        found.is_explained() ? text_of_parts(found) : "NO ORDER FITS: " + text_of_parts(found),
-        text_of_names(group.families[i]), rounded, agree));
+    tell(fmt::format("  {:<16} {:<16} {}  [{}{}]{}\n", i == 0 ? sizes : "",
+                     text_of_calls(spans[i], example.request.calls),
+                     found.is_explained()
+                         ? text_of_order(found, example.request, ranks)
+                         : "NO ORDER FITS: " + text_of_order(found, example.request, ranks),
+                     text_of_names(group.families[i]), rounded, agree));
   }
 }
 
@@ -354,7 +377,7 @@ void compare_call(const Library& library, std::uint32_t ranks, const OrderFinder
     out.changed.push_back(
         fmt::format("{} {} of {} elements, {} ranks, call {}: recorded is {}; measured was {}",
                     request.collective, name_of(request.dtype), request.elements, ranks, call + 1,
-                    row->algorithm, text_of_parts(measured.orders[repeat[call]])));
+                    row->algorithm, text_of_order(measured.orders[repeat[call]], request, ranks)));
     return;
   }
   ++out.same;
@@ -459,7 +482,7 @@ int run_orders(const OrdersOptions& options) {
       tell(fmt::format("\n{} {}, {} {}, {} ranks\n", library->name, library->version, what.first,
                        what.second, ranks));
       for (const OrderGroup& group : Campaign::groups(series)) {
-        print_group(group);
+        print_group(group, ranks);
         const auto& orders = group.example->orders;
         if (!std::all_of(orders.begin(), orders.end(),
                          [](const FoundOrder& each) { return each.is_explained(); }))

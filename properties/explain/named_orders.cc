@@ -20,6 +20,7 @@ const char* text_of_chunks(Chunks chunks) {
     case Chunks::kLastLonger:
       return "the last chunk longer";
     case Chunks::kRoundedUp:
+    case Chunks::kAboveGrain:
       break;
   }
   return "the last chunks shorter";
@@ -39,14 +40,26 @@ void add_trees(std::uint32_t ranks, std::uint64_t elements, std::vector<NamedOrd
   }
 }
 
-void add_rings(std::uint32_t ranks, std::uint64_t elements, std::vector<NamedOrder>& out) {
+// Chunks of some rings are whole cache lines.
+constexpr std::uint64_t kLineBytes = 64;
+
+void add_rings(std::uint32_t ranks, std::uint64_t elements, const std::string& chunks,
+               reference::Ring shape, std::vector<NamedOrder>& out) {
+  for (const Direction direction : {Direction::kUp, Direction::kDown}) {
+    shape.direction = direction;
+    for (shape.start = 0; shape.start < ranks; ++shape.start)
+      out.push_back({fmt::format("ring {} from c+{}, {}",
+                                 direction == Direction::kUp ? "up" : "down", shape.start, chunks),
+                     reference::ring(ranks, elements, shape)});
+  }
+}
+
+void add_rings(std::uint32_t ranks, std::uint64_t elements, std::uint64_t element_bytes,
+               std::vector<NamedOrder>& out) {
   for (const Chunks chunks : {Chunks::kFirstLonger, Chunks::kLastLonger, Chunks::kRoundedUp})
-    for (const Direction direction : {Direction::kUp, Direction::kDown})
-      for (std::uint32_t start = 0; start < ranks; ++start)
-        out.push_back(
-            {fmt::format("ring {} from c+{}, {}", direction == Direction::kUp ? "up" : "down",
-                         start, text_of_chunks(chunks)),
-             reference::ring(ranks, elements, {direction, start, chunks})});
+    add_rings(ranks, elements, text_of_chunks(chunks), {Direction::kUp, 0, chunks}, out);
+  add_rings(ranks, elements, fmt::format("chunks of whole {} bytes", kLineBytes),
+            {Direction::kUp, 0, Chunks::kAboveGrain, kLineBytes / element_bytes}, out);
 }
 
 }  // namespace
@@ -66,7 +79,7 @@ std::vector<NamedOrder> named_orders(std::uint32_t ranks, std::uint64_t elements
       {"NCCL's ring (2.20 and 2.21)", nccl(reference::NcclRing::kSince220)},
       {"NCCL's ring (2.18 and 2.19)", nccl(reference::NcclRing::kUpTo219)}};
   add_trees(ranks, elements, out);
-  add_rings(ranks, elements, out);
+  add_rings(ranks, elements, element_bytes, out);
   return out;
 }
 
