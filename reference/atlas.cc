@@ -89,14 +89,8 @@ std::string sizes_of(const AtlasRow& row, std::uint32_t ranks, std::uint64_t ele
   const std::uint64_t factor = row.unit == SizeUnit::kRankBytes ? ranks : 1;
   const std::uint64_t unit = row.unit == SizeUnit::kElements ? 1 : element_bytes;
   const std::uint64_t first = (row.first_size + unit - 1) / unit * factor;
-  std::string out = "for ";
-  if (row.last_size == kAnySize && first <= 1)
-    out += "all sizes";
-  else if (row.last_size == kAnySize)
-    out += with_commas(first) + " elements and more";
-  else
-    out += with_commas(std::max<std::uint64_t>(1, first)) + " to " +
-           with_commas((row.last_size / unit + 1) * factor - 1) + " elements";
+  const std::string out = "for " + with_commas(std::max<std::uint64_t>(1, first)) + " to " +
+                          with_commas((row.last_size / unit + 1) * factor - 1) + " elements";
   return out + " at " + std::to_string(ranks) + " ranks";
 }
 

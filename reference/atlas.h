@@ -52,7 +52,6 @@ struct AtlasRow {
   std::vector<OrderRun> (*order)(std::uint32_t ranks, std::uint64_t elements,
                                  std::uint64_t element_bytes);
 };
-constexpr std::uint64_t kAnySize = ~std::uint64_t{0};
 constexpr std::uint32_t kEveryCall = ~std::uint32_t{0};
 
 const std::vector<AtlasRow>& atlas();

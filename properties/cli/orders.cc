@@ -341,7 +341,7 @@ void print_group(const OrderGroup& group, std::uint32_t ranks) {
                      found.is_explained()
                          ? text_of_order(found, example.request, ranks)
                          : "NO ORDER FITS: " + text_of_order(found, example.request, ranks),
-                     text_of_names(group.families[i]), rounded, agree));
+                     text_of_names(group.families[spans[i].first - 1]), rounded, agree));
   }
 }
 

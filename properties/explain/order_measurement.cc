@@ -117,16 +117,13 @@ std::optional<std::vector<std::vector<std::string>>> in_common(const OrderGroup&
     return std::nullopt;
   std::vector<std::vector<std::string>> families;
   if (!next.is_fixed()) return families;
-  const auto spans = spans_of(before);
-  const auto next_spans = spans_of(next);
-  if (spans.size() != next_spans.size()) return std::nullopt;
-  for (std::size_t i = 0; i < spans.size(); ++i) {
-    const FoundOrder& a = before.orders[spans[i].sums];
-    const FoundOrder& b = next.orders[next_spans[i].sums];
-    if (spans[i].first != next_spans[i].first || a.rounding != b.rounding) return std::nullopt;
-    families.push_back(in_both(group.families[i], b.families));
+  for (std::size_t call = 0; call < next.sums.front().size(); ++call) {
+    const FoundOrder& a = before.orders[before.sums.front()[call]];
+    const FoundOrder& b = next.orders[next.sums.front()[call]];
+    if (a.rounding != b.rounding) return std::nullopt;
+    families.push_back(in_both(group.families[call], b.families));
     if (families.back().empty() &&
-        (!group.families[i].empty() || !b.families.empty() || a.signature() != b.signature()))
+        (!group.families[call].empty() || !b.families.empty() || a.signature() != b.signature()))
       return std::nullopt;
   }
   return families;
@@ -181,8 +178,8 @@ std::vector<OrderGroup> groups_of(const std::vector<const OrderMeasurement*>& me
     OrderGroup& group =
         groups.emplace_back(OrderGroup{each->request.elements, each->request.elements, each, {}});
     if (!each->is_fixed()) continue;
-    for (const CallSpan& span : spans_of(*each))
-      group.families.push_back(each->orders[span.sums].families);
+    for (const std::uint32_t sums : each->sums.front())
+      group.families.push_back(each->orders[sums].families);
   }
   return groups;
 }

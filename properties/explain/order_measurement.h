@@ -53,7 +53,7 @@ struct OrderGroup {
   std::uint64_t first = 0;  // elements
   std::uint64_t last = 0;
   const OrderMeasurement* example = nullptr;  // the largest: its chunks are told apart best
-  // Of each span of calls, the names that fit at every size.
+  // Of each call, the names that fit at every size. Few elements may not tell calls apart.
   std::vector<std::vector<std::string>> families;
 };
 // `measurements` are of one collective and dtype, by ascending size.
