@@ -112,15 +112,20 @@ std::vector<Rounding> roundings_of(DType dtype) {
   return {kEachAddition, kDoubleOnce};
 }
 
-std::uint64_t sum_of(const OrderRun& run, DType dtype, Rounding rounding,
-                     const std::vector<double>& contributions) {
+double wide_sum_of(const OrderRun& run, DType dtype, Rounding rounding,
+                   const std::vector<double>& contributions) {
   assert(contributions.size() <= reference::kMaxWorld);
   std::array<double, reference::kMaxWorld> x{};
   std::copy(contributions.begin(), contributions.end(), x.begin());
   for (std::size_t i = 0; i + 1 < contributions.size(); ++i)
     x[run.additions[i].into] =
         added(dtype, rounding, x[run.additions[i].into], x[run.additions[i].from]);
-  const double sum = x[run.result];
+  return x[run.result];
+}
+
+std::uint64_t sum_of(const OrderRun& run, DType dtype, Rounding rounding,
+                     const std::vector<double>& contributions) {
+  const double sum = wide_sum_of(run, dtype, rounding, contributions);
   return reference::round_from_double(
       dtype, rounding == Rounding::kFloatOnceTowardsZero ? rounded_by_hand(dtype, sum, true) : sum);
 }

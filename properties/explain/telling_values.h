@@ -37,6 +37,10 @@ std::vector<Rounding> roundings_of(reference::DType dtype);
 std::uint64_t sum_of(const reference::OrderRun& run, reference::DType dtype, Rounding rounding,
                      const std::vector<double>& contributions);
 
+// The same, before it is rounded to the dtype.
+double wide_sum_of(const reference::OrderRun& run, reference::DType dtype, Rounding rounding,
+                   const std::vector<double>& contributions);
+
 // Every order of so many ranks, 1 to kMostEliminatedRanks: (2 ranks - 3)!! of them.
 std::vector<reference::OrderRun> all_orders(std::uint32_t ranks);
 
