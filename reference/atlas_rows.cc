@@ -157,12 +157,32 @@ void add_mpich(std::vector<AtlasRow>& rows) {
   }
 }
 
+// Chosen by the processor: these are its rows for one that it has no table of, an AMD EPYC.
+void add_intel_mpi(std::vector<AtlasRow>& rows) {
+  const auto add = [&rows](std::uint32_t ranks, std::uint64_t first, std::uint64_t last,
+                           const char* algorithm, auto order) {
+    rows.push_back({"impi-rt", "2021.17.2", "2021.17.2", kAllReduce, ranks, ranks, kBytes, first,
+                    last, 1, kEveryCall, algorithm, order});
+  };
+  add(4, 1, 91, "rank order", in_rank_order);
+  add(4, 92, 235, "tree of two children each", as_tree<2>);
+  add(4, 236, 367, "rank order", in_rank_order);
+  add(4, 368, 1303, "tree of two children each", as_tree<2>);
+  add(4, 1304, 8192, "doubling", by_doubling);
+  add(5, 8, 8, "k-nomial tree, radix 3", as_knomial<3>);
+  add(5, 1, 163, "rank order", in_rank_order);
+  add(5, 164, 363, "tree of three children each", as_tree<3>);
+  add(5, 364, 6759, "binomial tree", as_knomial<2>);
+  add(5, 6760, 8192, "doubling", by_doubling);
+}
+
 }  // namespace
 
 std::vector<AtlasRow> atlas_rows() {
   std::vector<AtlasRow> rows;
   add_open_mpi(rows);
   add_mpich(rows);
+  add_intel_mpi(rows);
   add_rings(rows);
   return rows;
 }

@@ -10,6 +10,7 @@
 
 #include "properties/cli/number_options.h"
 #include "properties/cli/output.h"
+#include "properties/explain/atlas_match.h"
 #include "properties/explain/explain_bits.h"
 #include "properties/explain/npy.h"
 #include "properties/oracle/verdict.h"
@@ -101,6 +102,8 @@ int run_explain_bits(const ExplainOptions& options) {
       return complain(status);
   const auto found = explain_bits(inputs, result->bits);
   tell(fmt::format("{}: {}\n", options.result, to_text(found, result->bits.size())));
+  if (result->dtype != reference::DType::kComplex64)
+    tell(text_of(match_atlas(inputs, result->bits), inputs));
   if (found.empty() || found.front().matches < result->bits.size()) return kInconclusive;
   return found.front().mistake.empty() ? 0 : static_cast<int>(Failing::kWrongBits);
 }

@@ -19,6 +19,7 @@
 #include "properties/cli/commands.h"
 #include "properties/cli/output.h"
 #include "properties/compare/temporary_folder.h"
+#include "properties/explain/atlas_match.h"
 #include "properties/explain/named_orders.h"
 #include "properties/explain/order_measurement.h"
 #include "properties/oracle/verdict.h"
@@ -433,10 +434,10 @@ int report_changes(const Library& library, const Comparison& comparison) {
 CLI::App* add_orders(CLI::App& app, OrdersOptions& options) {
   CLI::App* command = app.add_subcommand(
       "orders", "measure in which orders a library adds, and compare with what is recorded");
-  command
-      ->add_option("--library", options.library,
-                   "NAME or NAME==VERSION, as pip knows it: mpich==5.0.2, torch, jaxlib")
-      ->required();
+  command->add_option("--library", options.library,
+                      "NAME or NAME==VERSION, as pip knows it: mpich==5.0.2, torch, jaxlib");
+  command->add_flag("--recorded", options.lists_recorded,
+                    "print all recorded orders as a table, and measure nothing");
   command->add_option("--adapter", options.adapter,
                       "a Python file that drives a library of yours (properties/orders/README.md)");
   command->add_option("--python", options.python,
@@ -466,6 +467,12 @@ CLI::App* add_orders(CLI::App& app, OrdersOptions& options) {
 }
 
 int run_orders(const OrdersOptions& options) {
+  if (options.lists_recorded) {
+    tell(atlas_table());
+    return 0;
+  }
+  if (options.library.empty())
+    return complain("--library is required: NAME or NAME==VERSION, as pip knows it");
   for (const std::string& dtype : options.dtypes)
     if (const auto known = dtype_named(dtype); !known) return complain(known.error());
   const Result<Library> library = find_library(options);

@@ -25,7 +25,8 @@ struct OrdersOptions {
   std::uint64_t most_elements = 262144;
   std::uint32_t calls = 6;
   std::uint32_t repeats = 2;
-  std::string record;  // a file to which the sums' hashes are written; empty: none
+  bool lists_recorded = false;  // prints the atlas, and measures nothing
+  std::string record;           // a file to which the sums' hashes are written; empty: none
 };
 
 CLI::App* add_orders(CLI::App& app, OrdersOptions& options);
