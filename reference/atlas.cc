@@ -5,6 +5,7 @@
 #include <cassert>
 #include <charconv>
 
+#include "reference/arithmetic.h"
 #include "reference/atlas_rows.h"
 
 namespace lockstep::reference {
@@ -18,11 +19,16 @@ std::uint64_t size_in(SizeUnit unit, const OrderQuestion& question) {
     case SizeUnit::kElements:
       break;
     case SizeUnit::kBytes:
-      return question.elements * question.element_bytes;
+      return question.elements * size_of(question.dtype);
     case SizeUnit::kRankBytes:
-      return question.elements / question.ranks * question.element_bytes;
+      return question.elements / question.ranks * size_of(question.dtype);
   }
   return question.elements;
+}
+
+bool holds_for(RowTypes types, DType dtype) {
+  return types == RowTypes::kAll ||
+         (types == RowTypes::kBFloat16Wide) == (dtype == DType::kBFloat16);
 }
 
 // The number before the next dot, which is taken off the text.
@@ -73,7 +79,8 @@ const AtlasRow* find_order(const OrderQuestion& question) {
   assert(question.call >= 1);
   for (const AtlasRow& row : atlas()) {
     const std::uint64_t size = size_in(row.unit, question);
-    if (question.library == row.library && question.collective == row.collective &&
+    if (question.library == row.library && holds_for(row.types, question.dtype) &&
+        question.collective == row.collective &&
         compare_versions(row.first_version, question.version) <= 0 &&
         compare_versions(question.version, row.last_version) <= 0 &&
         row.first_ranks <= question.ranks && question.ranks <= row.last_ranks &&

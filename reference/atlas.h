@@ -35,6 +35,13 @@ enum class SizeUnit : std::uint8_t {
   kRankBytes  // of the part that one rank gets
 };
 
+// Which dtypes a row holds for, and how their sums are rounded.
+enum class RowTypes : std::uint8_t {
+  kAll,          // rounded at each addition
+  kNoBFloat16,   // rounded at each addition; bfloat16 has a row of its own
+  kBFloat16Wide  // bfloat16 alone, added in float32 and rounded once
+};
+
 struct AtlasRow {
   const char* library;  // a name of PyPI or Debian
   const char* first_version;
@@ -51,6 +58,7 @@ struct AtlasRow {
   // Null: there is no fixed order, parts arrive as they do.
   std::vector<OrderRun> (*order)(std::uint32_t ranks, std::uint64_t elements,
                                  std::uint64_t element_bytes);
+  RowTypes types = RowTypes::kAll;
 };
 constexpr std::uint32_t kEveryCall = ~std::uint32_t{0};
 
@@ -62,7 +70,7 @@ struct OrderQuestion {
   Collective collective = Collective::kAllReduce;
   std::uint32_t ranks = 2;
   std::uint64_t elements = 1;
-  std::uint64_t element_bytes = 4;
+  DType dtype = DType::kFloat32;
   std::uint32_t call = 1;
 };
 

@@ -114,9 +114,17 @@ void add_rings(std::vector<AtlasRow>& rows) {
                     kElements, first, last, 1, kEveryCall, algorithm, order});
   };
   add("torch", "2.15.0", "2.15.0", kAllReduce, 3, 4, 1, 4096, "Gloo's ring", gloos_ring);
+  add("torch", "2.15.0", "2.15.0", kReduce, 3, 4, 1, 1000, "Gloo's ring", gloos_ring);
   add("jaxlib", "0.6.2", "0.10.2", kAllReduce, 3, 5, 1, 16384, "Gloo's ring", gloos_ring);
+  rows.back().types = RowTypes::kNoBFloat16;
   add("jaxlib", "0.6.2", "0.10.2", kReduceScatterBlock, 3, 5, 1, 16384, "binomial tree",
       as_knomial<2>);
+  rows.back().types = RowTypes::kNoBFloat16;
+  add("jaxlib", "0.10.2", "0.10.2", kAllReduce, 3, 4, 1, 1000, "Gloo's ring", gloos_ring);
+  rows.back().types = RowTypes::kBFloat16Wide;
+  add("jaxlib", "0.10.2", "0.10.2", kReduceScatterBlock, 3, 4, 1, 1000, "binomial tree",
+      as_knomial<2>);
+  rows.back().types = RowTypes::kBFloat16Wide;
   add("tensorflow-cpu", "2.21.0", "2.21.0", kAllReduce, 3, 5, 1, 4096,
       "ring up from c, chunks of whole 64 bytes", tensorflows_ring);
   for (const std::uint32_t ranks : {3U, 4U, 5U}) {
@@ -142,9 +150,13 @@ void add_mpich(std::vector<AtlasRow>& rows) {
                     is_over_shared_memory ? kEveryCall : 4U, algorithm, order});
   };
   const char* pieces = "pieces of 8 KiB: to 2 KiB a tree of four children each, then of two";
-  add("3.4.3", "5.0.2", kAllReduce, 3, 6, 1, 80000, false, "doubling", by_doubling);
-  add("4.3.2", "5.0.2", kAllReduce, 3, 6, 1, 80000, true, pieces, mpichs_pieces);
-  add("3.4.3", "4.2.3", kAllReduce, 4, 5, 1, 16384, true, "tree of four children each", as_tree<4>);
+  rows.push_back({"mpich", "3.4.3", "3.4.3", kAllReduce, 4, 5, kBytes, 1, 16384, 1, kEveryCall,
+                  "doubling", by_doubling});
+  add("4.2.3", "4.3.2", kAllReduce, 4, 5, 1, 16384, false, "doubling", by_doubling);
+  add("4.2.3", "4.2.3", kAllReduce, 4, 5, 1, 8192, true, "tree of four children each", as_tree<4>);
+  add("4.3.2", "4.3.2", kAllReduce, 4, 5, 1, 16384, true, pieces, mpichs_pieces);
+  add("5.0.2", "5.0.2", kAllReduce, 3, 6, 1, 80000, false, "doubling", by_doubling);
+  add("5.0.2", "5.0.2", kAllReduce, 3, 6, 1, 80000, true, pieces, mpichs_pieces);
   add("5.0.2", "5.0.2", kReduce, 3, 4, 1, 8192, false, "doubling", by_doubling);
   add("5.0.2", "5.0.2", kReduce, 5, 5, 1, 2048, false, "binomial tree", as_knomial<2>);
   add("5.0.2", "5.0.2", kReduce, 5, 6, 1, 8192, false, "doubling", by_doubling);
@@ -164,6 +176,8 @@ void add_intel_mpi(std::vector<AtlasRow>& rows) {
     rows.push_back({"impi-rt", "2021.17.2", "2021.17.2", kAllReduce, ranks, ranks, kBytes, first,
                     last, 1, kEveryCall, algorithm, order});
   };
+  rows.push_back({"impi-rt", "2021.14.2", "2021.14.2", kAllReduce, 4, 4, kBytes, 1, 8192, 1,
+                  kEveryCall, "doubling", by_doubling});
   add(4, 1, 91, "rank order", in_rank_order);
   add(4, 92, 235, "tree of two children each", as_tree<2>);
   add(4, 236, 367, "rank order", in_rank_order);

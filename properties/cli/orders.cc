@@ -360,7 +360,7 @@ void compare_call(const Library& library, std::uint32_t ranks, const OrderFinder
   const std::uint64_t bytes = reference::size_of(request.dtype);
   const reference::AtlasRow* row =
       collective ? reference::find_order({library.name, library.version, *collective, ranks,
-                                          request.elements, bytes, call + 1})
+                                          request.elements, request.dtype, call + 1})
                  : nullptr;
   if (row == nullptr) {
     ++out.unknown;
@@ -372,7 +372,7 @@ void compare_call(const Library& library, std::uint32_t ranks, const OrderFinder
   }
   const auto runs = row->order(ranks, request.elements, bytes);
   const std::uint64_t expected =
-      hash_of(finder.sums_in(runs, request.elements, Rounding::kEachAddition), bytes);
+      hash_of(finder.sums_in(runs, request.elements, rounding_of(row->types)), bytes);
   for (const auto& repeat : measured.sums) {
     if (measured.hashes[repeat[call]] == expected) continue;
     out.changed.push_back(

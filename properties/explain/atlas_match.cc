@@ -20,14 +20,15 @@ using reference::AtlasRow;
 constexpr std::size_t kMostListed = 12;
 constexpr std::size_t kMostShownParts = 5;
 
-bool is_one_of_sums(const Average& average, const std::vector<reference::OrderRun>& runs) {
-  if (average.is_made_by(runs, Rounding::kEachAddition, Division::kBefore) ||
-      average.is_made_by(runs, Rounding::kEachAddition, Division::kAfter))
+bool is_one_of_sums(const Average& average, const std::vector<reference::OrderRun>& runs,
+                    Rounding rounding) {
+  if (average.is_made_by(runs, rounding, Division::kBefore) ||
+      average.is_made_by(runs, rounding, Division::kAfter))
     return true;
   Average sum = average;
   sum.divisor = 1;
   sum.scaled = sum.ranks;
-  return sum.is_made_by(runs, Rounding::kEachAddition, Division::kBefore);
+  return sum.is_made_by(runs, rounding, Division::kBefore);
 }
 
 std::string versions_of(const AtlasRow& row) {
@@ -53,24 +54,23 @@ std::string text_of_row(const AtlasRow& row, std::uint32_t ranks, std::uint64_t 
 // there are left out.
 std::map<std::string, std::string> orders_at(const std::vector<AtlasMatch>& matches,
                                              std::uint32_t ranks, std::uint64_t elements,
-                                             std::uint64_t element_bytes) {
+                                             reference::DType dtype) {
   std::map<std::string, std::string> orders;
   for (const AtlasMatch& match : matches) {
     const AtlasRow& of = *match.row;
-    const AtlasRow* row = reference::find_order({of.library, of.last_version, of.collective, ranks,
-                                                 elements, element_bytes, of.first_call});
+    const AtlasRow* row = reference::find_order(
+        {of.library, of.last_version, of.collective, ranks, elements, dtype, of.first_call});
     if (row == nullptr || row->order == nullptr) continue;
     std::string& text =
         orders[fmt::format("{} {}{}", of.library, name_of(of.collective), calls_of(of))];
     text.clear();
-    for (const reference::OrderRun& run : row->order(ranks, elements, element_bytes))
+    for (const reference::OrderRun& run : row->order(ranks, elements, reference::size_of(dtype)))
       text += fmt::format("{} {};", run.end, reference::text_of(run, ranks));
   }
   return orders;
 }
 
-std::string text_of_further_input(const std::vector<AtlasMatch>& matches,
-                                  std::uint64_t element_bytes) {
+std::string text_of_further_input(const std::vector<AtlasMatch>& matches, reference::DType dtype) {
   std::set<std::string> all;
   for (const AtlasMatch& match : matches)
     all.insert(fmt::format("{} {}{}", match.row->library, name_of(match.row->collective),
@@ -80,7 +80,7 @@ std::string text_of_further_input(const std::vector<AtlasMatch>& matches,
   std::string best;
   for (const std::uint32_t ranks : {3U, 4U, 5U}) {
     for (const std::uint64_t elements : {30U, 100U, 400U, 1000U, 1500U, 3000U, 5000U, 20000U}) {
-      const auto orders = orders_at(matches, ranks, elements, element_bytes);
+      const auto orders = orders_at(matches, ranks, elements, dtype);
       std::set<std::string> different;
       for (const auto& [library, order] : orders) different.insert(order);
       if (different.size() <= most) continue;
@@ -129,10 +129,16 @@ std::vector<AtlasMatch> match_atlas(const AverageInputs& inputs,
     if (row.order == nullptr || average.world() < row.first_ranks ||
         average.world() > row.last_ranks)
       continue;
-    if (!is_one_of_sums(average, row.order(average.world(), average.buffer_count, bytes))) continue;
+    if ((row.types == reference::RowTypes::kBFloat16Wide) !=
+            (average.dtype == reference::DType::kBFloat16) &&
+        row.types != reference::RowTypes::kAll)
+      continue;
+    if (!is_one_of_sums(average, row.order(average.world(), average.buffer_count, bytes),
+                        rounding_of(row.types)))
+      continue;
     const AtlasRow* here =
         reference::find_order({row.library, row.last_version, row.collective, average.world(),
-                               average.buffer_count, bytes, row.first_call});
+                               average.buffer_count, average.dtype, row.first_call});
     matches.push_back({&row, here == &row});
   }
   std::stable_sort(matches.begin(), matches.end(), [](const AtlasMatch& a, const AtlasMatch& b) {
@@ -155,7 +161,7 @@ std::string text_of(const std::vector<AtlasMatch>& matches, const AverageInputs&
   for (std::size_t i = 0; i < std::min(kMostListed, shown.size()); ++i)
     out += "  " + text_of_row(*shown[i].row, ranks, bytes) + "\n";
   if (shown.size() > kMostListed) out += fmt::format("  and {} more\n", shown.size() - kMostListed);
-  return out + text_of_further_input(shown, bytes);
+  return out + text_of_further_input(shown, inputs.dtype);
 }
 
 std::string atlas_table() {
@@ -171,9 +177,12 @@ std::string atlas_table() {
                                   ? fmt::format("{} to {}", row.first_call, row.last_call)
                               : row.first_call > 1 ? fmt::format("from {} on", row.first_call)
                                                    : "all";
-    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} |\n", row.library, versions_of(row),
-                       name_of(row.collective), ranks, sizes_in_words(row), calls, row.algorithm,
-                       order_of(row));
+    const char* types = row.types == reference::RowTypes::kBFloat16Wide
+                            ? " (bfloat16, in float32 with one rounding)"
+                            : "";
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {}{} | {} |\n", row.library,
+                       versions_of(row), name_of(row.collective), ranks, sizes_in_words(row), calls,
+                       row.algorithm, types, order_of(row));
   }
   return out;
 }

@@ -63,24 +63,24 @@ class Atlas {
     const auto collective = reference::collective_named(record.collective);
     if (!dtype || !collective) return nullptr;
     return reference::find_order({record.library, record.version, *collective, record.ranks,
-                                  record.elements, reference::size_of(*dtype), record.call});
+                                  record.elements, *dtype, record.call});
   }
 
-  std::string hash_in(const std::vector<reference::OrderRun>& runs, const Record& record) {
+  std::string hash_in(const std::vector<reference::OrderRun>& runs, const Record& record,
+                      Rounding rounding = Rounding::kEachAddition) {
     const DType dtype = *dtype_named(record.dtype);
     const OrderFinder& finder =
         finders_.try_emplace({dtype, record.ranks}, dtype, record.ranks).first->second;
     char text[17];
     std::snprintf(text, sizeof text, "%016llx",
-                  static_cast<unsigned long long>(
-                      hash_of(finder.sums_in(runs, record.elements, Rounding::kEachAddition),
-                              reference::size_of(dtype))));
+                  static_cast<unsigned long long>(hash_of(
+                      finder.sums_in(runs, record.elements, rounding), reference::size_of(dtype))));
     return text;
   }
 
   std::string hash_of_row(const AtlasRow& row, const Record& record) {
     const std::uint64_t bytes = reference::size_of(*dtype_named(record.dtype));
-    return hash_in(row.order(record.ranks, record.elements, bytes), record);
+    return hash_in(row.order(record.ranks, record.elements, bytes), record, rounding_of(row.types));
   }
 
  private:
@@ -113,7 +113,8 @@ TEST(RecordedOrders, AnotherOrderHasAnotherHash) {
   Atlas atlas;
   std::size_t compared = 0;
   for (const Record& record : read_records()) {
-    if (record.elements < 100 || record.hash == "varies") continue;
+    // In bfloat16 a sum that is rounded once is often the same in every order.
+    if (record.elements < 100 || record.hash == "varies" || record.dtype == "bfloat16") continue;
     for (const auto& runs : {reference::chain(record.ranks, record.elements),
                              reference::ring(record.ranks, record.elements,
                                              {reference::Direction::kDown, record.ranks - 2})}) {
@@ -141,7 +142,10 @@ TEST(RecordedOrders, EveryRowHoldsSomewhere) {
       for (const std::uint32_t ranks : {row.first_ranks, row.last_ranks})
         for (const char* version : {row.first_version, row.last_version})
           holds = holds || reference::find_order({row.library, version, row.collective, ranks,
-                                                  std::max<std::uint64_t>(1, elements), 4,
+                                                  std::max<std::uint64_t>(1, elements),
+                                                  row.types == reference::RowTypes::kBFloat16Wide
+                                                      ? DType::kBFloat16
+                                                      : DType::kFloat32,
                                                   row.first_call}) == &row;
     }
     EXPECT_TRUE(holds) << row.library << " " << row.algorithm << " from size " << row.first_size;

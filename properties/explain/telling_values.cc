@@ -103,6 +103,11 @@ const char* text_of(Rounding rounding) {
   return "";
 }
 
+Rounding rounding_of(reference::RowTypes types) {
+  return types == reference::RowTypes::kBFloat16Wide ? Rounding::kFloatOnce
+                                                     : Rounding::kEachAddition;
+}
+
 std::vector<Rounding> roundings_of(DType dtype) {
   using enum Rounding;
   if (dtype == DType::kFloat64) return {kEachAddition};

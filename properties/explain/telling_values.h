@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/atlas.h"
 #include "reference/order.h"
 #include "reference/program.h"
 
@@ -29,6 +30,9 @@ enum class Rounding : std::uint8_t {
   kFloatOnceTowardsZero  // added in float32; at the end what does not fit is cut off
 };
 const char* text_of(Rounding rounding);  // "float32, rounded once"
+
+// How the sums of an atlas's row are rounded.
+Rounding rounding_of(reference::RowTypes types);
 
 // Those that can differ from kEachAddition for the dtype, and that.
 std::vector<Rounding> roundings_of(reference::DType dtype);
