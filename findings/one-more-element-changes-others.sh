@@ -35,4 +35,8 @@ for length in (59, 60, 61, 62):
 os._exit(0)
 PY
 expect <<'OUT'
+all ranks: 59 elements: sums 0 0 1 1 1 0
+all ranks: 60 elements: sums 0 0 1 1 1 0
+all ranks: 61 elements: sums 0 0 0 0 1 1
+all ranks: 62 elements: sums 0 0 0 0 1 1
 OUT

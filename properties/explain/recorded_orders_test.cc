@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <sstream>
 
+#include "properties/explain/atlas_match.h"
 #include "properties/explain/find_order.h"
 #include "properties/explain/order_measurement.h"
 #include "reference/arithmetic.h"
@@ -150,6 +152,13 @@ TEST(RecordedOrders, EveryRowHoldsSomewhere) {
     }
     EXPECT_TRUE(holds) << row.library << " " << row.algorithm << " from size " << row.first_size;
   }
+}
+
+TEST(RecordedOrders, ThePageHasTheTable) {
+  std::ifstream in(LOCKSTEP_ORDERS_PAGE);
+  const std::string page(std::istreambuf_iterator<char>(in), {});
+  EXPECT_NE(page.find(atlas_table()), std::string::npos)
+      << "replace the table of reference/ORDERS.md by what `lockstep orders --recorded` prints";
 }
 
 TEST(RecordedOrders, VersionsAreComparedByNumbers) {
