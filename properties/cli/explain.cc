@@ -47,6 +47,17 @@ Status check_numbers(const ExplainOptions& options, std::uint64_t elements) {
   return {};
 }
 
+// Values that have the same sum in every order say nothing about the order.
+std::string what_would_tell(const std::vector<BitsExplanation>& found, std::size_t ranks,
+                            std::size_t values) {
+  if (found.empty() || found.front().order != kAnyOrder) return {};
+  if (ranks == 2) return "two ranks have one order: sums of three or more tell orders apart\n";
+  return fmt::format(
+      "in every order these {} values have the same sums: 100 or more random values, with all bits "
+      "of the mantissa, tell orders apart\n",
+      values);
+}
+
 }  // namespace
 
 CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options) {
@@ -102,7 +113,10 @@ int run_explain_bits(const ExplainOptions& options) {
       return complain(status);
   const auto found = explain_bits(inputs, result->bits);
   tell(fmt::format("{}: {}\n", options.result, to_text(found, result->bits.size())));
-  if (result->dtype != reference::DType::kComplex64)
+  if (const std::string hint = what_would_tell(found, inputs.ranks.size(), result->bits.size());
+      !hint.empty())
+    tell(hint);
+  else if (result->dtype != reference::DType::kComplex64)
     tell(text_of(match_atlas(inputs, result->bits), inputs));
   if (found.empty() || found.front().matches < result->bits.size()) return kInconclusive;
   return found.front().mistake.empty() ? 0 : static_cast<int>(Failing::kWrongBits);

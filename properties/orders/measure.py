@@ -15,17 +15,22 @@ writes each different result of an entry once to FOLDER/results.R, and for each 
 """
 import importlib.util
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import types
 
-import numpy
+try:
+    import numpy
+except ModuleNotFoundError:  # what is missing can be told without it
+    if sys.argv[1:2] != ["needs"]:
+        raise
+    sys.modules["numpy"] = types.ModuleType("numpy")
 
 SECONDS = 300  # that one run of all ranks may take
-DTYPES = {"float32": numpy.float32, "float64": numpy.float64, "float16": numpy.uint16, "bfloat16": numpy.uint16}
+DTYPES = {"float32": "float32", "float64": "float64", "float16": "uint16", "bfloat16": "uint16"}  # as NumPy has them
 
 
 def load(adapter):
