@@ -67,6 +67,14 @@ expect 2 "nothing that is known here gives these bits" "$program" explain-bits n
 expect 1 "--nccl-chunk: 5000 is not a multiple of 4096" "$program" explain-bits two.npy --rank one.npy --rank three.npy --nccl-chunk 5000
 expect 1 "none.npy: there is no such file" "$program" explain-bits two.npy --rank none.npy
 expect 1 "--rank is required" "$program" explain-bits two.npy
+expect 0 "two ranks have one order" "$program" explain-bits two.npy --rank one.npy --rank three.npy
+# No library is measured here: what is wrong is said before.
+expect 0 "| mpich | 5.0.2 | all_reduce | 3 to 6 |" "$program" orders --recorded
+expect 1 "--library is required" "$program" orders
+expect 1 "no adapter for the library 'nonesuch': give one of" "$program" orders --library nonesuch
+expect 1 "pip install mpich==0.0.1 mpi4py numpy" "$program" orders --library mpich==0.0.1
+expect 1 "there is no dtype 'float8' here" "$program" orders --library mpich --dtype float8
+expect 1 "not in range" "$program" orders --library mpich --ranks 1
 echo text >text.npy
 # Pages are files of their own; a place that cannot be written is an error.
 expect 0 "excluded at 95 %: a bug that fails one of" "$program" fuzz --lane sim --cases 200 --seed 3 --html run.html

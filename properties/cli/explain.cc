@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "properties/cli/number_options.h"
 #include "properties/cli/output.h"
+#include "properties/explain/atlas_match.h"
 #include "properties/explain/explain_bits.h"
 #include "properties/explain/npy.h"
 #include "properties/oracle/verdict.h"
@@ -44,7 +47,38 @@ Status check_numbers(const ExplainOptions& options, std::uint64_t elements) {
   return {};
 }
 
+// Values that have the same sum in every order say nothing about the order.
+std::string what_would_tell(const std::vector<BitsExplanation>& found, std::size_t ranks,
+                            std::size_t values) {
+  if (found.empty() || found.front().order != kAnyOrder) return {};
+  if (ranks == 2) return "two ranks have one order: sums of three or more tell orders apart\n";
+  return fmt::format(
+      "in every order these {} values have the same sums: 100 or more random values, with all bits "
+      "of the mantissa, tell orders apart\n",
+      values);
+}
+
 }  // namespace
+
+CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "explain-bits", "say which computation makes the bits of an averaged gradient");
+  command->add_option("result", options.result, "the average, as a file of numpy.save()")
+      ->required();
+  command
+      ->add_option("--rank", options.ranks,
+                   "what a rank contributed, before the average; once for each rank, in order")
+      ->required();
+  command->add_option("--before", options.before, "the average of the pass before");
+  add_whole(*command, "--divisor", options.divisor,
+            "of the average; the number of ranks if left out", 1);
+  add_whole(*command, "--offset", options.offset,
+            "elements before the array in the buffer that was reduced");
+  add_whole(*command, "--count", options.count, "elements of that buffer, if it is larger", 1);
+  add_whole(*command, "--nccl-chunk", options.nccl_chunk,
+            "bytes of a chunk of NCCL's ring, a multiple of 4096; 2097152 if left out", 4096);
+  return command;
+}
 
 int run_explain_bits(const ExplainOptions& options) {
   const Result<NpyArray> result = read_npy(options.result);
@@ -79,6 +113,11 @@ int run_explain_bits(const ExplainOptions& options) {
       return complain(status);
   const auto found = explain_bits(inputs, result->bits);
   tell(fmt::format("{}: {}\n", options.result, to_text(found, result->bits.size())));
+  if (const std::string hint = what_would_tell(found, inputs.ranks.size(), result->bits.size());
+      !hint.empty())
+    tell(hint);
+  else if (result->dtype != reference::DType::kComplex64)
+    tell(text_of(match_atlas(inputs, result->bits), inputs));
   if (found.empty() || found.front().matches < result->bits.size()) return kInconclusive;
   return found.front().mistake.empty() ? 0 : static_cast<int>(Failing::kWrongBits);
 }

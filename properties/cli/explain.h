@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::properties {
 
 struct ExplainOptions {
@@ -17,6 +21,8 @@ struct ExplainOptions {
   std::uint64_t count = 0;         // of elements in that buffer; 0: the array is the whole buffer
   std::uint64_t nccl_chunk = 0;    // of NCCL's ring, in bytes; 0: 2 MiB
 };
+
+CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options);
 
 // 0 if the bits are an average in one of the declared orders, 65 if they are that of a known
 // mistake, 2 if nothing explains all of them, 1 if the arrays cannot be read or do not fit.

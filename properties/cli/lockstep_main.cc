@@ -34,6 +34,7 @@
 #include "properties/cli/matrix.h"
 #include "properties/cli/number_options.h"
 #include "properties/cli/numbers.h"
+#include "properties/cli/orders.h"
 #include "properties/cli/output.h"
 #include "properties/cli/scaling.h"
 #include "properties/cli/shell.h"
@@ -89,6 +90,7 @@ struct Arguments {
   GenerateCommandOptions generate;
   ExportOptions to_export;
   ExplainOptions explain;
+  OrdersOptions orders;
   EvalOptions eval;
   ExhaustOptions exhaust;
   ComponentOptions component;
@@ -560,26 +562,6 @@ CLI::App* add_export(CLI::App& app, ExportOptions& options) {
   return command;
 }
 
-CLI::App* add_explain_bits(CLI::App& app, ExplainOptions& options) {
-  CLI::App* command = app.add_subcommand(
-      "explain-bits", "say which computation makes the bits of an averaged gradient");
-  command->add_option("result", options.result, "the average, as a file of numpy.save()")
-      ->required();
-  command
-      ->add_option("--rank", options.ranks,
-                   "what a rank contributed, before the average; once for each rank, in order")
-      ->required();
-  command->add_option("--before", options.before, "the average of the pass before");
-  add_whole(*command, "--divisor", options.divisor,
-            "of the average; the number of ranks if left out", 1);
-  add_whole(*command, "--offset", options.offset,
-            "elements before the array in the buffer that was reduced");
-  add_whole(*command, "--count", options.count, "elements of that buffer, if it is larger", 1);
-  add_whole(*command, "--nccl-chunk", options.nccl_chunk,
-            "bytes of a chunk of NCCL's ring, a multiple of 4096; 2097152 if left out", 4096);
-  return command;
-}
-
 CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
   CLI::App* command = app.add_subcommand(
       "eval", "measure how many cases it takes to find each planted bug, in trials of many seeds");
@@ -807,6 +789,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   commands.push_back({add_exhaust(app, a), [&a] { return exhaust_command(a); }});
   commands.push_back(
       {add_explain_bits(app, a.explain), [&a] { return run_explain_bits(a.explain); }});
+  commands.push_back({add_orders(app, a.orders), [&a] { return run_orders(a.orders); }});
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
   add_campaign(app, a.campaign_command, commands);
   commands.push_back({add_rank(app, a.rank), [&a] { return run_rank_command(a.rank); }});

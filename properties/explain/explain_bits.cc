@@ -9,6 +9,8 @@
 #include <set>
 #include <utility>
 
+#include "properties/explain/explain_more.h"
+#include "properties/explain/named_orders.h"
 #include "reference/arithmetic.h"
 #include "reference/order.h"
 
@@ -19,31 +21,21 @@ using reference::DType;
 using reference::OrderRun;
 using Values = std::vector<double>;
 
-constexpr std::uint64_t kGlooSegmentBytes = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostShift = 64;  // in values
 // The newest first.
 constexpr std::array<const char*, 3> kNcclRings = {
     "NCCL's ring (2.22 and newer)", "NCCL's ring (2.20 and 2.21)", "NCCL's ring (2.18 and 2.19)"};
 
-struct DeclaredOrder {
-  const char* name;
-  std::vector<OrderRun> runs;
-};
-
 DType type_of_part(DType dtype) { return dtype == DType::kComplex64 ? DType::kFloat32 : dtype; }
 
-std::vector<DeclaredOrder> declared_orders(DType dtype, std::uint32_t ranks, std::uint64_t count,
-                                           std::uint64_t nccl_chunk) {
-  const std::uint64_t bytes = reference::size_of(dtype);
-  const auto ring = [&](reference::NcclRing of) {
-    return reference::nccl_ring(ranks, count, bytes, nccl_chunk, of);
-  };
-  return {{"rank order", reference::rank_order(ranks, count)},
-          {"Gloo's ring", reference::gloo_ring(ranks, count, bytes, kGlooSegmentBytes)},
-          {"Gloo's bcube", reference::gloo_bcube(ranks, count)},
-          {kNcclRings[0], ring(reference::NcclRing::kSince222)},
-          {kNcclRings[1], ring(reference::NcclRing::kSince220)},
-          {kNcclRings[2], ring(reference::NcclRing::kUpTo219)}};
+// The first names of named_orders() are those that the contract declares.
+constexpr std::size_t kDeclared = 6;
+
+std::vector<NamedOrder> declared_orders(DType dtype, std::uint32_t ranks, std::uint64_t count,
+                                        std::uint64_t nccl_chunk) {
+  auto orders = named_orders(ranks, count, reference::size_of(dtype), nccl_chunk);
+  orders.resize(kDeclared);
+  return orders;
 }
 
 Values values_of(DType dtype, const std::vector<std::uint64_t>& bits) {
@@ -122,38 +114,16 @@ class Search {
 
   // One explanation an order. `summands` are scaled already.
   void add_sums(const std::vector<Values>& summands, const std::string& mistake) {
-    for (const DeclaredOrder& order : orders_)
+    for (const NamedOrder& order : orders_)
       add(order.name, mistake, count_matches(sum_in(order.runs, dtype_, offset_, summands)));
   }
 
   void try_averages() {
     const std::vector<Values> summands = scaled(ranks_, divisor_);
-    for (const DeclaredOrder& order : orders_) {
+    for (const NamedOrder& order : orders_) {
       averages_.push_back(sum_in(order.runs, dtype_, offset_, summands));
       add(order.name, "", count_matches(averages_.back()));
     }
-    for (std::size_t i = 0; i < orders_.size(); ++i) try_flipped_bits(i);
-  }
-
-  // One bit of one value, or the same bit of several.
-  void try_flipped_bits(std::size_t order) {
-    std::uint64_t flipped = 0;
-    std::uint64_t others = 0;
-    int at = -1;
-    for (std::size_t i = 0; i < result_.size(); ++i) {
-      const std::uint64_t right = reference::round_from_double(dtype_, averages_[order][i]);
-      const std::uint64_t difference = right ^ result_[i];
-      if (difference == 0) continue;
-      const int bit = std::countr_zero(difference);
-      const bool is_one = std::has_single_bit(difference) && (at < 0 || at == bit);
-      at = is_one ? bit : at;
-      ++(is_one ? flipped : others);
-    }
-    if (flipped == 0) return;
-    add(orders_[order].name,
-        fmt::format("bit {} is flipped in {}", at,
-                    flipped == 1 ? "one value" : fmt::format("{} values", flipped)),
-        result_.size() - others);
   }
 
   void try_other_divisors() {
@@ -163,7 +133,7 @@ class Search {
       if (other > 1 && other != n)
         add_sums(scaled(ranks_, other), fmt::format("it is divided by {} and not by {}", other, n));
     const double factor = reference::scale_factor(dtype_, n);
-    for (const DeclaredOrder& order : orders_) {
+    for (const NamedOrder& order : orders_) {
       Values sum = sum_in(order.runs, dtype_, offset_, ranks_);
       reference::scale_values(dtype_, sum.data(), sum.data(), factor, sum.size());
       add(order.name, "it is divided after the sum and not before", count_matches(sum));
@@ -282,7 +252,7 @@ class Search {
   const std::vector<std::uint64_t>& result_;
   std::vector<Values> ranks_;
   std::uint32_t divisor_ = 1;
-  std::vector<DeclaredOrder> orders_;
+  std::vector<NamedOrder> orders_;
   std::vector<Values> averages_;  // by order
   std::vector<BitsExplanation> found_;
 };
@@ -291,7 +261,17 @@ class Search {
 
 std::vector<BitsExplanation> explain_bits(const AverageInputs& inputs,
                                           const std::vector<std::uint64_t>& result) {
-  return Search(inputs, result).run();
+  const auto is_whole = [&](const auto& found) {
+    return !found.empty() && found.front().matches == result.size();
+  };
+  auto declared = Search(inputs, result).run();
+  if (is_whole(declared) && declared.front().mistake.empty()) return declared;
+  if (auto found = explain_by_orders(inputs, result); is_whole(found)) return found;
+  if (is_whole(declared)) return declared;
+  for (const auto explain :
+       {explain_by_arithmetic, explain_by_weights, explain_by_parts, explain_by_flipped_bit})
+    if (auto found = explain(inputs, result); is_whole(found)) return found;
+  return declared;
 }
 
 std::string to_text(const std::vector<BitsExplanation>& explanations, std::uint64_t values) {

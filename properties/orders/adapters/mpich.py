@@ -1,0 +1,6 @@
+"""MPICH, from its wheel."""
+import mpi
+
+
+class Adapter(mpi.Adapter):
+    package = "mpich"
