@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 // Where the ranks of a group leave what they send.
-class Table {
+class AllGather {
  public:
-  explicit Table(int size) : sent_(static_cast<std::size_t>(size)) {}
+  explicit AllGather(int size) : sent_(static_cast<std::size_t>(size)) {}
 
   // Waits for all ranks, and returns what each has sent.
   std::vector<Bytes> exchange(int rank, Bytes bytes) {
@@ -50,7 +50,7 @@ class Table {
 
 class TableGroup final : public ProcessGroup {
  public:
-  TableGroup(Table& table, int rank, int size) : table_(table), rank_(rank), size_(size) {}
+  TableGroup(AllGather& table, int rank, int size) : table_(table), rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   bool can_reduce(DType) const override { return true; }
@@ -74,7 +74,7 @@ class TableGroup final : public ProcessGroup {
   std::function<void(Bytes&, std::int64_t)> change;
 
  private:
-  Table& table_;
+  AllGather& table_;
   const int rank_;
   const int size_;
   std::int64_t next_ = 0;
@@ -82,7 +82,7 @@ class TableGroup final : public ProcessGroup {
 
 // Runs `act` on each rank of a group, and returns what each returned.
 std::vector<Status> on_ranks(int size, const std::function<Status(TableGroup&)>& act) {
-  Table table(size);
+  AllGather table(size);
   std::vector<Status> results(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
@@ -180,7 +180,7 @@ TEST(Agreement, B4RanksThatHaveAgreedHearOfOneThatRefusesSince) {
 
 // Two groups whose second one has another process as rank 1, if `is_other`.
 std::vector<Status> agree_on_two_groups(bool is_other) {
-  Table table(3);
+  AllGather table(3);
   return on_ranks(3, [&](TableGroup& first) {
     TableGroup second(table, first.rank(), 3);
     if (is_other && first.rank() == 1)
