@@ -22,6 +22,7 @@
 #include "properties/cli/campaign.h"
 #include "properties/cli/commands.h"
 #include "properties/cli/corpus_check.h"
+#include "properties/cli/demo.h"
 #include "properties/cli/doctor.h"
 #include "properties/cli/eval.h"
 #include "properties/cli/exhaust.h"
@@ -803,6 +804,10 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
   add_campaign(app, a.campaign_command, commands);
   commands.push_back({add_rank(app, a.rank), [&a] { return run_rank_command(a.rank); }});
+  commands.push_back({app.add_subcommand("demo",
+                                         "show what Lockstep does, on a bug that PyTorch's reducer "
+                                         "had for three years"),
+                      run_demo});
   commands.push_back(
       {app.add_subcommand("doctor",
                           "say what this machine can run, and what is missing for the rest"),
@@ -812,17 +817,15 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   corpus_app->require_subcommand(1);
   CLI::App* check_app =
       corpus_app->add_subcommand("check", "run every case of a folder and judge it");
-  check_app->add_option("folder", a.corpus_check.folder, "with *.json files")
-      ->capture_default_str();
   check_app->add_option("--subject", a.subject, "the reducer under test, as that of fuzz")
       ->capture_default_str();
   check_app->add_option("--jobs", a.corpus_check.jobs, "cases at once")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  CLI::App* convert_app = corpus_app->add_subcommand(
-      "convert", "write every case of a folder anew, in the newest schema");
-  convert_app->add_option("folder", a.corpus_check.folder, "with *.json files")
-      ->capture_default_str();
+  CLI::App* convert_app =
+      corpus_app->add_subcommand("convert", "write every case anew, in the newest schema");
+  for (CLI::App* each : {check_app, convert_app})
+    each->add_option("folder", a.corpus_check.folder, "with *.json files")->capture_default_str();
   commands.push_back({corpus_app, [&a, convert_app] {
                         if (*convert_app) return run_corpus_convert(a.corpus_check.folder);
                         Result<Subject> subject = find_subject(a.subject);
