@@ -806,17 +806,15 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   corpus_app->require_subcommand(1);
   CLI::App* check_app =
       corpus_app->add_subcommand("check", "run every case of a folder and judge it");
-  check_app->add_option("folder", a.corpus_check.folder, "with *.json files")
-      ->capture_default_str();
   check_app->add_option("--subject", a.subject, "the reducer under test, as that of fuzz")
       ->capture_default_str();
   check_app->add_option("--jobs", a.corpus_check.jobs, "cases at once")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  CLI::App* convert_app = corpus_app->add_subcommand(
-      "convert", "write every case of a folder anew, in the newest schema");
-  convert_app->add_option("folder", a.corpus_check.folder, "with *.json files")
-      ->capture_default_str();
+  CLI::App* convert_app =
+      corpus_app->add_subcommand("convert", "write every case anew, in the newest schema");
+  for (CLI::App* each : {check_app, convert_app})
+    each->add_option("folder", a.corpus_check.folder, "with *.json files")->capture_default_str();
   commands.push_back({corpus_app, [&a, convert_app] {
                         if (*convert_app) return run_corpus_convert(a.corpus_check.folder);
                         Result<Subject> subject = find_subject(a.subject);

@@ -195,6 +195,7 @@ TEST_F(JudgeTest, T2AUsageMapThatIsNotOfInt32IsSeen) {
 
 TEST_F(JudgeTest, T3TimesOfAPassThatNoGroupHasCompletedAreSeen) {
   case_.program.steps[0].kind = reference::PassKind::kNoSync;
+  case_.environment.times = true;
   observe();
   ASSERT_EQ(step(1).pass_times.size(), 1u);
   ASSERT_EQ(step(1).pass_times[0].pass, kNone);
