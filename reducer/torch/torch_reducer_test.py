@@ -377,6 +377,32 @@ def test_checkpoints():
     expect_no_difference(on_ranks(2, run_checkpoints))
 
 
+def run_replaced_gradient(rank):
+    """Rank 1 alone uses the parameter, under no_sync, and then puts another gradient there: nobody has used that."""
+    class Perhaps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x, uses):
+            return x * self.weight if uses else x
+
+    module = Perhaps()
+    wrapped = LockstepDDP(module, find_unused_parameters=True)
+    x = torch.ones(1, requires_grad=True)
+    with wrapped.no_sync():
+        wrapped(x, rank == 1).backward()
+    if rank == 1:
+        module.weight.grad = torch.full((1,), 5.)
+    wrapped(x, False).backward()
+    got = None if module.weight.grad is None else module.weight.grad.item()
+    return [] if got == (5 if rank == 1 else None) else ["%s" % got]
+
+
+def test_a_gradient_that_was_replaced_is_not_used():
+    expect_no_difference(on_ranks(2, run_replaced_gradient))
+
+
 # ---- Replacing DDP ----
 
 
