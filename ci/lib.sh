@@ -7,6 +7,7 @@
 #   build PRESET [TARGET] builds it
 #   parallel_jobs         how many things to do at once
 #   parallel_tests        the parallel jobs of ctest
+#   note_installed        says that something was installed which a build looks for
 #   fetch_wheel ...       brings a file from PyPI, checked against its hash
 #
 # The output of a stage goes to build/logs/NAME.log (LOCKSTEP_LOGS=FOLDER: there). It is shown when the stage
@@ -126,10 +127,27 @@ stage() {
   return "$code"
 }
 
-# Configuring takes seconds, and ninja repeats it by itself when a CMake file changes; presets it does not watch.
+# os_field NAME: a field of the os-release file. LOCKSTEP_OS_RELEASE names another file, for tests.
+os_field() {
+  local file=${LOCKSTEP_OS_RELEASE:-/etc/os-release}
+  [[ -r $file ]] || return 0
+  sed -n "s/^$1=//p" "$file" | tr -d "\"'" | head -n 1
+}
+
+# is_known_system: whether ci/setup installs the packages here; their names are the same on these systems
+is_known_system() {
+  command -v dpkg-query >/dev/null || return 1
+  case "$(os_field ID) $(os_field VERSION_ID)" in "debian 12" | "debian 13") ;; *) return 1 ;; esac
+}
+
+# note_installed: what a build looks for is there since now, so that the next call of a script configures again
+note_installed() { mkdir -p build && touch build/installed; }
+
+# Configuring takes seconds, and ninja repeats it by itself when a CMake file changes; presets, and what was installed since
+# then, it does not watch.
 configure() {
-  local preset=$1
-  if [[ -f build/$preset/build.ninja && build/$preset/build.ninja -nt CMakePresets.json ]]; then return 0; fi
+  local preset=$1 ninja=build/$1/build.ninja
+  if [[ -f $ninja && $ninja -nt CMakePresets.json && ! build/installed -nt $ninja ]]; then return 0; fi
   stage "configure-$preset" cmake --preset "$preset"
 }
 
@@ -151,14 +169,21 @@ said_by_failed_tests() {
   ' "$lockstep_logs/$1.log" | head -n 60 >&2 || true
 }
 
-# run_ctest PRESET [ARGUMENT...]: all tests of a build folder; prints ctest's closing line, and the output of failed tests.
+# run_ctest PRESET [ARGUMENT...]: all tests of a build folder; prints ctest's closing line, and the output of failed tests. Where
+# judges_skips is set, it counts the skipped tests by their reasons, and with 1 a skip without need is a failure
+# (ci/checks/skips).
 run_ctest() {
-  local preset=$1 name=tests-$1 start code=0 closing
+  local preset=$1 name=tests-$1 start code=0 closing results=$PWD/build/$1/tests.xml before="" argument
   shift
+  for argument in "$@"; do  # the caller's own file is the one that ctest writes
+    if [[ $before == --output-junit ]]; then results=$argument; fi
+    before=$argument
+  done
+  rm -f -- "$results"
   start=$(now_ms)
   if [[ -t 1 ]] && ! verbose; then printf '%-18s ...' "$name"; fi
   run_logged "$name" ctest --test-dir "build/$preset" --output-on-failure --no-tests=error \
-    --parallel "$(parallel_tests)" "$@" || code=$?
+    --output-junit "$results" --parallel "$(parallel_tests)" "$@" || code=$?
   if ((code == 130)); then lockstep_interrupted INT 130; fi
   stage_line "$name" "$(seconds_since "$start") s"
   closing=$(grep -E 'tests passed, [0-9]+ tests? failed out of' "$lockstep_logs/$name.log" | tail -n 1 || true)
@@ -166,6 +191,9 @@ run_ctest() {
     show_log "$name"
     if ! verbose; then said_by_failed_tests "$name"; fi
     printf '%s: all output is in %s/%s.log\n' "$lockstep_script" "$lockstep_logs" "$name" >&2
+  fi
+  if [[ -n ${judges_skips:-} && -n $closing ]] && ! ci/checks/skips "$results"; then
+    if ((judges_skips && code == 0)); then code=1; fi
   fi
   printf '%s\n' "${closing:-ctest printed no closing line; its exit code is $code}"
   return "$code"

@@ -8,7 +8,6 @@
 #   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject, and
 #                                   lockstep::cuda, the device of a GPU, where the CUDA parts are built
 # Two components: `library` and `program`.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(lockstep_include ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)

@@ -1,4 +1,5 @@
 # What a builder may choose.
+include(GNUInstallDirs)  # first, as every folder may install something
 set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA parts: AUTO (where a toolkit is found), ON (required) or OFF")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(LOCKSTEP_TORCH AUTO CACHE STRING "Build the subject torch: AUTO (where libtorch is found), ON (required) or OFF")

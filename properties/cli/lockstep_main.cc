@@ -22,6 +22,7 @@
 #include "properties/cli/campaign.h"
 #include "properties/cli/commands.h"
 #include "properties/cli/corpus_check.h"
+#include "properties/cli/demo.h"
 #include "properties/cli/doctor.h"
 #include "properties/cli/eval.h"
 #include "properties/cli/exhaust.h"
@@ -803,6 +804,10 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
   add_campaign(app, a.campaign_command, commands);
   commands.push_back({add_rank(app, a.rank), [&a] { return run_rank_command(a.rank); }});
+  commands.push_back({app.add_subcommand("demo",
+                                         "show what Lockstep does, on a bug that PyTorch's reducer "
+                                         "had for three years"),
+                      run_demo});
   commands.push_back(
       {app.add_subcommand("doctor",
                           "say what this machine can run, and what is missing for the rest"),

@@ -20,7 +20,8 @@ case_with() {
     "steps": [{"kind": "synced"}, {"kind": "synced"}, {"kind": "synced"}, {"kind": "synced"}]},' \
     "\"timeout_ms\": $timeout, \"faults\": [$*]}" >case.json
 }
-run() { "$program" replay case.json --lane "${lane:-hosts}" --netns 3 --json report.json "$@"; }
+within=()  # a command that runs the program
+run() { "${within[@]}" "$program" replay case.json --lane "${lane:-hosts}" --netns 3 --json report.json "$@"; }
 # fired KIND: how often
 fired() { grep -o "\"$1\": *[0-9]*" report.json | grep -o '[0-9]*$' || echo 0; }
 expect_fired() {
@@ -69,7 +70,8 @@ expect_fired node_stop
 grep -q "suspected peer 1" out || fail "a stopped node is not named"
 case_with 10000 "$(fault node_memory 0 0)"
 expect_fired node_memory
-for at in 0 1; do
+nft=$(PATH=$PATH:/usr/sbin:/sbin command -v nft || true)
+for at in ${nft:+0 1}; do
   case_with 1500 "$(fault rank_left_out $at 0)"
   expect_fired rank_left_out
   [[ $(grep -c "rank 1, step 1:" out) -ge 1 ]] || fail "the rank that was left out ended a step"
@@ -78,6 +80,20 @@ case_with 10000 "$(fault rank_replaced 0 0)"  # a process takes a while to start
 expect_fired rank_replaced
 case_with 10000 "$(fault rank_replaced 1 0)" "$(throws 2)"
 expect_fired rank_replaced
+
+# Where nft is missing, such a case has no verdict: without its fault it would pass. Only these two runs see a file that is
+# no program in the place of nft.
+if [[ -n $nft ]]; then
+  within=(unshare --mount)
+  [[ $(id -u) == 0 ]] || within+=(--map-root-user)
+  # shellcheck disable=SC2016
+  within+=(bash -c 'mount --bind /dev/null "$0" && exec "$@"' "$(realpath -- "$nft")")
+fi
+case_with 1500 "$(fault rank_left_out 0 0)"
+expect 2 "the fault rank_left_out needs nft, which is not installed: ci/setup --network installs it" run
+case_with 15000 "$(fault store_slow 20000 0 0)"
+expect 0 "hosts lane" run
+within=()
 
 # Ranks are replaced, stopped and left out over the loopback interface, too.
 lane=gloo
@@ -93,4 +109,7 @@ case_with 1500 "$(fault store_dead 0 0 0)"
 expect 0 "gloo lane" run
 [[ $(fired store_dead) == 0 ]] || fail "a fault of the store acted without a store of ours"
 
+if [[ -z $nft ]] && ((failures == 0)); then
+  echo "skipped: rank_left_out in namespaces needs nft: ci/setup --network installs it" && exit 77
+fi
 finish "every fault of a node and of the store acts, and says so"

@@ -80,6 +80,8 @@ std::uint64_t counted(const std::vector<std::string>& arguments, const std::stri
 
 }  // namespace
 
+bool needs_nft(Kind kind) { return is_filter(kind) || is_relayed(kind); }
+
 Status NetworkFaults::filter(const Active& active) {
   const Fault& fault = active.fault;
   const std::string verdict = verdict_of(fault);

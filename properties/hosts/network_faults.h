@@ -23,6 +23,9 @@
 
 namespace lockstep::properties::hosts {
 
+// Returns whether faults of this kind are carried out with nft: as a filter, or by the relay.
+bool needs_nft(faults::Kind kind);
+
 class NetworkFaults {
  public:
   // `address_of` returns the address of a rank on the network `data`.

@@ -21,6 +21,7 @@
 
 #include "properties/hosts/command.h"
 #include "properties/hosts/namespaces.h"
+#include "properties/hosts/network_faults.h"
 #include "properties/lane/rank_host.h"
 #include "properties/process/message.h"
 #include "properties/process/process_end.h"
@@ -74,6 +75,18 @@ Result<int> make_secret_file() {
 }
 
 std::string fd_file(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+
+// Returns what this machine lacks to carry out the faults of the case, or nothing. Without its
+// fault a case would pass, which says nothing about the subject.
+std::string lacks_for(const faults::FaultPlan& plan) {
+  if (chosen().options.namespaces == 0 || !hosts::find_program("nft").empty()) return {};
+  for (const faults::Fault& each : plan.faults)
+    if (hosts::needs_nft(each.kind))
+      return fmt::format(
+          "the fault {} needs nft, which is not installed: ci/setup --network installs it",
+          faults::name_of(each.kind));
+  return {};
+}
 
 }  // namespace
 
@@ -412,6 +425,7 @@ void HostRanks::run(const Case& c, Observation& observation) {
   if (c.program.world > host_count())
     return refuse(fmt::format("the case has {} ranks, and the lane has {} hosts", c.program.world,
                               host_count()));
+  if (const std::string lacking = lacks_for(c.faults); !lacking.empty()) return refuse(lacking);
   if (!lines_) {
     auto opened = Lines::open();
     if (!opened) return refuse(opened.error().failure().detail);

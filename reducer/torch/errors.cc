@@ -24,6 +24,12 @@ const char* words_of_ddp(Code code) {
   }
 }
 
+[[noreturn]] void throw_what_python_has() {
+  python_error wrapped;
+  wrapped.persist();
+  throw wrapped;
+}
+
 }  // namespace
 
 void define_error(py::module_& module) {
@@ -42,6 +48,8 @@ void define_error(py::module_& module) {
 
 void raise(const Status& status) {
   const py::gil_scoped_acquire gil;
+  // A Ctrl-C that came in the meantime is the cause, as _interrupts.py has ended the group for it.
+  if (PyErr_CheckSignals() != 0) throw_what_python_has();
   const Failure& failure = status.failure();
   const py::object error = py::reinterpret_borrow<py::object>(error_type)(
       "lockstep: " + failure.to_string() + words_of_ddp(failure.code));
@@ -58,9 +66,7 @@ void raise(const Status& status) {
   error.attr("collective") = failure.collective;
   error.attr("parameters") = failure.parameters;
   PyErr_SetObject(error_type, error.ptr());
-  python_error wrapped;
-  wrapped.persist();
-  throw wrapped;
+  throw_what_python_has();
 }
 
 void refuse(const std::string& why) { raise(Status(Code::kInvalidArgument, why)); }

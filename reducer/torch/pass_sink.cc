@@ -1,5 +1,7 @@
 #include "reducer/torch/pass_sink.h"
 
+#include <torch/csrc/autograd/graph_task.h>
+
 namespace lockstep::torch_adapter {
 
 bool GraphWalk::find_parameters(const ::torch::autograd::Node& from, std::vector<Node*>& found) {
@@ -35,6 +37,26 @@ bool TorchGraph::find_parameters(std::vector<Node*>& found) const {
 PassSink::~PassSink() {
   pass_output_.reset();
   owner_->sink_died(*this);
+}
+
+void LiveSinks::add(PassSink& sink) {
+  const platform::MutexLock lock(mutex_);
+  sinks_.insert(&sink);
+}
+
+void LiveSinks::remove(PassSink& sink) {
+  const platform::MutexLock lock(mutex_);
+  sinks_.erase(&sink);
+}
+
+PassSink* LiveSinks::in_running_graph() {
+  const platform::MutexLock lock(mutex_);
+  if (sinks_.empty()) return nullptr;
+  const auto* const nodes = ::torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (nodes == nullptr) return nullptr;
+  for (PassSink* const sink : sinks_)
+    if (nodes->count(sink) != 0) return sink;
+  return nullptr;
 }
 
 }  // namespace lockstep::torch_adapter

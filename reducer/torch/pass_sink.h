@@ -14,10 +14,12 @@
 
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "reducer/autograd/foreign_graph.h"
 #include "reducer/autograd/parameter.h"
+#include "reducer/platform/platform.h"
 #include "reducer/torch/torch_version.h"
 
 namespace lockstep::torch_adapter {
@@ -84,6 +86,19 @@ class PassSink final : public ::torch::autograd::Node {
  private:
   const std::shared_ptr<SinkOwner> owner_;
   Ref<lockstep::Node> pass_output_;
+};
+
+// The sinks of a reducer that exist now. Threads: any.
+class LiveSinks {
+ public:
+  void add(PassSink& sink);
+  void remove(PassSink& sink);
+  // One of them that is in the graph of the backward that runs on this thread; null if none is.
+  PassSink* in_running_graph();
+
+ private:
+  platform::Mutex mutex_{"torch.sinks"};
+  std::unordered_set<PassSink*> sinks_ LOCKSTEP_GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::torch_adapter

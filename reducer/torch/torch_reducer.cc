@@ -213,8 +213,7 @@ std::vector<at::Tensor> TorchReducer::arm(const std::vector<at::Tensor>& outputs
         next.push_back(ta::impl::gradient_edge(outputs[k]));
       sink = make_node<PassSink>(std::move(next), shared_from_this(), edges[i].node);
       graphs[i / together]->start_at(sink.get());
-      const platform::MutexLock lock(sinks_mutex_);
-      sinks_.insert(static_cast<PassSink*>(sink.get()));
+      sinks_.add(static_cast<PassSink&>(*sink));
     }
     at::Tensor output = outputs[i].detach();  // It shares memory and version counter.
     ta::create_gradient_edge(output, sink);
@@ -268,10 +267,7 @@ void TorchReducer::abort(const std::string& why) {
 
 void TorchReducer::check_complete() { check(open_reducer().check_complete()); }
 
-void TorchReducer::sink_died(PassSink& sink) {
-  const platform::MutexLock lock(sinks_mutex_);
-  sinks_.erase(&sink);
-}
+void TorchReducer::sink_died(PassSink& sink) { sinks_.remove(sink); }
 
 void TorchReducer::backward_reached(PassSink& sink) {
   if (is_in_backward() || running_graph_accumulates()) begin_backward(sink.pass_output());
@@ -292,7 +288,7 @@ void TorchReducer::begin_backward(lockstep::Node& pass_output) {
 void TorchReducer::accumulation_begins(Leaf& leaf) {
   // A parameter that the loss uses apart from the outputs may come before them.
   if (!is_in_backward()) {
-    if (PassSink* const sink = sink_in_running_graph())
+    if (PassSink* const sink = sinks_.in_running_graph())
       begin_backward(sink->pass_output());
     else if (const Ref<lockstep::Node> blind = blind_)
       begin_backward(*blind);
@@ -341,16 +337,6 @@ void TorchReducer::end_backward(Status status) {
   if (state_.exchange(State::kIdle) == State::kClosesAfterBackward) close(why_closed_);
   if (refused) std::rethrow_exception(refused);
   check(status);
-}
-
-PassSink* TorchReducer::sink_in_running_graph() {
-  const platform::MutexLock lock(sinks_mutex_);
-  if (sinks_.empty()) return nullptr;
-  const auto* nodes = ta::get_current_graph_task_nodes_in_graph();
-  if (nodes == nullptr) return nullptr;
-  for (PassSink* const sink : sinks_)
-    if (nodes->count(sink) != 0) return sink;
-  return nullptr;
 }
 
 // autograd.grad() and backward(inputs=) run a part of the graph: perhaps none of the accumulators.

@@ -15,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "reducer/autograd/graph_task.h"
@@ -115,7 +114,6 @@ class TorchReducer final : public SinkOwner,
   void begin_backward(lockstep::Node& pass_output);
   void end_backward(Status status);
   [[noreturn]] void fail(Status status);
-  PassSink* sink_in_running_graph();
   bool running_graph_accumulates() const;
   class Busy;
   bool is_in_backward() const { return state_ != State::kIdle; }
@@ -130,8 +128,7 @@ class TorchReducer final : public SinkOwner,
   NodeNumbers numbers_;
   TorchTask task_;
   TorchTask local_task_;  // That of backwards which belong to no pass.
-  platform::Mutex sinks_mutex_{"torch.sinks"};
-  std::unordered_set<PassSink*> sinks_ LOCKSTEP_GUARDED_BY(sinks_mutex_);
+  LiveSinks sinks_;
   Ref<lockstep::Node> blind_;  // The pass of outputs that nobody found.
   std::unique_ptr<Reducer> reducer_;
   platform::Atomic<State> state_{State::kIdle};

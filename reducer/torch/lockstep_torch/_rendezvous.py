@@ -87,7 +87,8 @@ def meet(process_group, refusal):
 
 
 def connect(process_group, timeout, store=None, refusal=None):
-    """Makes the group; `store` takes the place of the process group's own. Raises on all ranks if one refuses; that rank raises its own error after this call."""
+    """Makes the group; `store` takes the place of the process group's own. Raises on all ranks if one refuses; that rank raises its
+    own error after this call."""
     ending = [entry for entry in _left if entry[0] is process_group]
     said = meet(process_group, refusal)
     _left[:] = [entry for entry in _left if not any(entry is one for one in ending)]

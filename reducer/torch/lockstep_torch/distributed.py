@@ -142,6 +142,12 @@ class Members:
                    for one, known in zip(now, self._values))
 
 
+def is_inside_of_backward():
+    """Whether this thread runs a backward; PyTorch 1.13 does not tell."""
+    ask = getattr(torch._C, "_current_graph_task_id", None)
+    return ask is not None and ask() != -1
+
+
 @contextlib.contextmanager
 def active_module(wrapper):
     ddp = torchs.DistributedDataParallel
@@ -309,6 +315,8 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
                 return self.module(*inputs, **kwargs)
             raise RuntimeError("a parameter of the module was replaced after it was wrapped, and the new one would not be "
                                "reduced: change the module first, and wrap it then")
+        if torch.is_grad_enabled() and is_inside_of_backward() and self._reducer.is_busy():
+            return self.module(*inputs, **kwargs)  # a checkpoint around the wrapper recomputes it
         inputs, kwargs = self._pre_forward(*inputs, **kwargs)
         # DDP's own context loads torch._dynamo, which takes seconds, and is of no use before that is loaded.
         with self._inside_ddp_forward() if "torch._dynamo" in sys.modules else active_module(self):

@@ -1,5 +1,6 @@
-// Which planted bug of the adapter is on: that which the environment variable LOCKSTEP_TORCH_PLANTED
-// names. Only the extension that is compiled with the patches of reducer/torch/planted/ asks.
+// Which planted bug of the adapter is on: that which the environment variable
+// LOCKSTEP_TORCH_PLANTED names. Only the extension that is compiled with the patches of
+// reducer/torch/planted/ asks.
 #pragma once
 
 #include <cstdlib>

@@ -11,6 +11,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -101,3 +102,24 @@ def on_ranks(world, function, *arguments, may_end=(), limit_s=LIMIT_S):
             raise RankFailed("rank %d raised:\n%s" % (rank, result))
         results.append(result)
     return results
+
+
+def run_claims(module, names):
+    """Runs the functions test_* of a module's globals(), or those that are named. Returns the exit code."""
+    tests = {name: each for name, each in module.items() if name.startswith("test_")}
+    unknown = [name for name in names if name not in tests]
+    if unknown:
+        print("there is no test %s" % unknown[0], file=sys.stderr)
+        return 1
+    failed = 0
+    for name in names or tests:
+        begin = time.monotonic()
+        try:
+            tests[name]()
+            verdict = "ok"
+        except Exception:
+            verdict = "FAIL\n" + traceback.format_exc()
+            failed += 1
+        print("%-64s %5.1f s  %s" % (name, time.monotonic() - begin, verdict), flush=True)
+    print("%d of %d tests failed" % (failed, len(names or tests)))
+    return 1 if failed else 0

@@ -3,7 +3,7 @@
 # package lockstep-python beside it. LOCKSTEP_PYTHON names the Python, /usr/bin/python3 otherwise; exit code 77, and a line that says
 # why, where it has no PyTorch.
 #
-#   tests     torch_reducer_test.py
+#   tests     torch_reducer_test.py and torch_errors_test.py
 #   fuzz      generated programs, held to the contract (LOCKSTEP_TORCH_CASES of them, 60)
 #   planted   MODULE is the extension with planted bugs: each is found, and without a bug the same runs find nothing
 set -euo pipefail
@@ -19,40 +19,54 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-run_tests() { "$LOCKSTEP_PYTHON" -W ignore "$here/../torch_reducer_test.py" "$@"; }
+run_tests() { "$LOCKSTEP_PYTHON" -W ignore "$here/../torch_$1_test.py" "${@:2}"; }
 # run_fuzz SEED CASES: prints the end of the report, and returns the program's exit code
 run_fuzz() {
   "$program" fuzz --subject "python:$here/fuzz_wrapper.py:wrap" --seed "$1" --cases "$2" --jobs 2 --shrink-time 0 --fresh \
     --out "$work/out" >"$work/report" 2>&1
 }
 
-# Each of them within 1,000 cases; the seeds are such that it does not take that many.
-find_planted() {
-  local code name failed=0
-  export LOCKSTEP_TORCH_EXTENSION=$1
-  for name in hook-lost view-moved gradient-none zeros-are-use use-outlives-the-gradient; do
-    code=0
-    LOCKSTEP_TORCH_PLANTED=$name run_fuzz 11 1000 || code=$?
-    if ((code >= 65 && code <= 71)); then
-      echo "$name: found, exit code $code: $(grep -oE 'found: .* executions' "$work/report" | head -n 1)"
-    else
-      echo "FAILED: $name is not found, exit code $code" && tail -n 5 "$work/report" && failed=1
-    fi
-  done
-  # A program that is right raises nothing, so this one shows only where something must raise.
-  if LOCKSTEP_TORCH_PLANTED=error-swallowed run_tests test_errors_of_the_contract_and_training_on_after_them >"$work/report" 2>&1; then
-    echo "FAILED: error-swallowed is not found" && failed=1
+# expect_found NAME SEED: within 1,000 cases
+expect_found() {
+  local code=0
+  LOCKSTEP_TORCH_PLANTED=$1 run_fuzz "$2" 1000 || code=$?
+  if ((code >= 65 && code <= 71)); then
+    echo "$1: found, exit code $code: $(grep -oE 'found: .* executions' "$work/report" | head -n 1)"
   else
-    echo "error-swallowed: found by the tests of errors"
+    echo "FAILED: $1 is not found, exit code $code" && tail -n 5 "$work/report" && failed=1
   fi
+}
+
+# expect_test NAME KIND TEST: for what no generated program shows: those raise nothing, and do not replace gradients.
+expect_test() {
+  if LOCKSTEP_TORCH_PLANTED=$1 run_tests "$2" "$3" >"$work/report" 2>&1; then
+    echo "FAILED: $1 is not found by $3" && failed=1
+  else
+    echo "$1: found by $3"
+  fi
+}
+
+find_planted() {
+  failed=0
+  export LOCKSTEP_TORCH_EXTENSION=$1
+  expect_found hook-lost 11
+  expect_found view-moved 11
+  expect_found gradient-none 11
+  expect_found zeros-are-use 2
+  expect_test error-swallowed errors test_errors_of_the_contract_and_training_on_after_them
+  expect_test use-outlives-the-gradient reducer test_a_gradient_that_was_replaced_is_not_used
   # The controls: the same module without a bug.
   run_fuzz 11 20 || { echo "FAILED: without a bug" && tail -n 20 "$work/report" && failed=1; }
-  run_tests test_errors_of_the_contract_and_training_on_after_them || failed=1
+  run_tests errors test_errors_of_the_contract_and_training_on_after_them || failed=1
+  run_tests reducer test_a_gradient_that_was_replaced_is_not_used || failed=1
   return "$failed"
 }
 
 case $what in
-  tests) run_tests ;;
+  tests) status=0
+    run_tests reducer || status=1
+    run_tests errors || status=1
+    exit "$status" ;;
   fuzz) run_fuzz 7 "${LOCKSTEP_TORCH_CASES:-60}" || { tail -n 30 "$work/report" && exit 1; }
     tail -n 4 "$work/report" ;;
   planted) find_planted "$(realpath -- "$3")" ;;
