@@ -24,7 +24,7 @@ prefix_of() {
     libcufile.*) echo '^cuFile' ;;
     libcusparseLt.*) echo '^cusparseLt' ;;
     libnccl.*) echo '^nccl' ;;
-    *) echo "^${1:3:$(($(expr index "$1" .) - 4))}" ;;
+    *) sed 's/^lib/^/; s/[.].*//' <<<"$1" ;;
   esac
 }
 
@@ -32,7 +32,7 @@ for library in $(objdump -p "${users[@]}" | awk '$1 == "NEEDED" { print $2 }' | 
   [[ ! -e $library ]] || continue
   versions=$(objdump -p "${users[@]}" |
     awk -v of="$library:" '/required from/ { on = $3 == of } on && /^ +0x/ { print $4 }' | sort -u)
-  : >"$scratch/code.c" >"$scratch/versions"
+  rm -f -- "$scratch/code.c" "$scratch/versions"
   for version in $versions; do
     sed -n "s/@$version\$//p" "$scratch/asked" >"$scratch/names"
     sed 's/.*/int &(void) { return 35; }/' "$scratch/names" >>"$scratch/code.c"
@@ -40,7 +40,7 @@ for library in $(objdump -p "${users[@]}" | awk '$1 == "NEEDED" { print $2 }' | 
   done
   options=()
   if [[ -n $versions ]]; then
-    options=(-Wl,--version-script="$scratch/versions")
+    options=("-Wl,--version-script=$scratch/versions")
   else
     { grep -v @ "$scratch/asked" | grep -E "$(prefix_of "$library")" || true; } |
       sed 's/.*/int &(void) { return 35; }/' >"$scratch/code.c"
