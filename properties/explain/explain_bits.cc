@@ -271,7 +271,8 @@ std::vector<BitsExplanation> explain_bits(const AverageInputs& inputs,
   for (const auto explain :
        {explain_by_arithmetic, explain_by_weights, explain_by_parts, explain_by_flipped_bit})
     if (auto found = explain(inputs, result); is_whole(found)) return found;
-  return declared;
+  // An order that gives most of the bits says more than that none gives all.
+  return declared.empty() ? explain_by_rounding(inputs, result) : declared;
 }
 
 std::string to_text(const std::vector<BitsExplanation>& explanations, std::uint64_t values) {

@@ -32,4 +32,8 @@ std::vector<BitsExplanation> explain_by_parts(const AverageInputs& inputs,
 std::vector<BitsExplanation> explain_by_flipped_bit(const AverageInputs& inputs,
                                                     const std::vector<std::uint64_t>& result);
 
+// The average but for its last bits, which no order gives that is known here.
+std::vector<BitsExplanation> explain_by_rounding(const AverageInputs& inputs,
+                                                 const std::vector<std::uint64_t>& result);
+
 }  // namespace lockstep::properties

@@ -146,13 +146,20 @@ TEST_F(ExplainMore, AFlipIsAGuessAboutOneElement) {
   EXPECT_TRUE(explain_by_flipped_bit(inputs_, result).empty());
 }
 
+TEST_F(ExplainMore, AnAverageWhoseLastBitsNoOrderGives) {
+  Bits result = average_in(in_rank_order_);
+  for (std::uint64_t& each : result) each ^= 1U;
+  EXPECT_EQ(explained(result),
+            "the average, added in some order, but no order that is known gives the last bits");
+}
+
 TEST_F(ExplainMore, NoiseIsNothing) {
   std::mt19937_64 random(9);
   std::normal_distribution<double> values(0, 1);
   Bits noise;
   for (std::size_t i = 0; i < kElements; ++i) noise.push_back(bits(values(random)));
   for (const auto explain : {explain_by_orders, explain_by_arithmetic, explain_by_weights,
-                             explain_by_parts, explain_by_flipped_bit})
+                             explain_by_parts, explain_by_flipped_bit, explain_by_rounding})
     EXPECT_TRUE(explain(inputs_, noise).empty());
 }
 

@@ -111,6 +111,7 @@ std::string text_of_number(double number, double tolerance) {
 // The same factor for every rank: the average times it.
 Found by_factor(const Average& average, double weight, double tolerance) {
   const double factor = weight * average.divisor;
+  if (is_near(factor, 1, tolerance)) return {};  // explain_by_rounding() says so, last of all
   const auto count = static_cast<double>(average.buffer_count);
   std::string mistake;
   if (is_near(weight * count, 1, tolerance) && average.buffer_count != average.divisor)
@@ -120,7 +121,6 @@ Found by_factor(const Average& average, double weight, double tolerance) {
     mistake = fmt::format("it is {} of that", text_of_number(factor, tolerance));
   else
     mistake = fmt::format("it is {} times that", text_of_number(factor, tolerance));
-  if (is_near(factor, 1, tolerance)) mistake = "no order that is known gives the last bits";
   return {{"some order", mistake, average.count()}};
 }
 
@@ -142,14 +142,28 @@ Found by_some_ranks(const Average& average, const Weights& weights, double toler
            average.count()}};
 }
 
+std::vector<double> values_of(const Average& average) {
+  std::vector<double> values;
+  for (const std::uint64_t each : average.result)
+    values.push_back(reference::to_double(average.dtype, each));
+  return values;
+}
+
 }  // namespace
+
+Found explain_by_rounding(const AverageInputs& inputs, const std::vector<std::uint64_t>& bits) {
+  const Average average(inputs, bits);
+  const Weights weights(average.world(), 1.0 / average.divisor);
+  if (average.count() < 2 * average.world() + 4 || !fits(average, values_of(average), weights))
+    return {};
+  return {{"some order", "no order that is known gives the last bits", average.count()}};
+}
 
 Found explain_by_weights(const AverageInputs& inputs, const std::vector<std::uint64_t>& bits) {
   const Average average(inputs, bits);
   // Values beside those that the weights are solved from have to test them.
   if (average.world() > kMostSolvedRanks || average.count() < 2 * average.world() + 4) return {};
-  std::vector<double> result;
-  for (const std::uint64_t each : bits) result.push_back(reference::to_double(average.dtype, each));
+  const std::vector<double> result = values_of(average);
   const auto solved = least_squares(average, result);
   if (!solved || !fits(average, result, *solved)) return {};
   const Weights& weights = *solved;
