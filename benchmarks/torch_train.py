@@ -221,6 +221,7 @@ def main(words):
 
 
 if __name__ == "__main__":
+    processes.end_ranks_when_told()
     try:
         sys.exit(main(sys.argv[1:]))
     except Refusal as refusal:

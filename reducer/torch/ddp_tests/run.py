@@ -36,8 +36,10 @@ Exit code: 0 when every test passes or fails as the list has it; 1 otherwise, an
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KINDS = ("outside", "contract", "refused", "missing")
@@ -149,11 +151,18 @@ def run_suite(arguments, ranks, names, listed=False):
     command += ["--ranks", str(ranks), "--limit", str(arguments.limit)]
     command += ["--source", os.path.abspath(arguments.source)] if arguments.source else []
     command += (["--force", ",".join(arguments.force)] if arguments.force else []) + (["--list"] if listed else [])
-    suite = subprocess.Popen(command + names, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    for line in suite.stdout:
-        if line.startswith("{"):
-            yield json.loads(line)
-    said = suite.stderr.read()
+    with tempfile.TemporaryFile("w+") as errors:
+        suite = subprocess.Popen(command + names, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+        try:
+            for line in suite.stdout:
+                if line.startswith("{"):
+                    yield json.loads(line)
+        except BaseException:
+            os.killpg(suite.pid, signal.SIGKILL)  # with the ranks of its test
+            suite.wait()
+            raise
+        errors.seek(0)
+        said = errors.read()
     if suite.wait() != 0:
         raise Refusal("the tests with %d ranks ended with status %d: %s" % (ranks, suite.returncode, last_line(said)))
 
@@ -237,6 +246,7 @@ def main(words):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         sys.exit(main(sys.argv[1:]))
     except Refusal as refusal:

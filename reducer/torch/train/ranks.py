@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 
@@ -76,6 +77,11 @@ class Rank:
         return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "nothing")
 
 
+def end_ranks_when_told():
+    """A SIGTERM ends this program as an exception does, and so its ranks."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
 def run_ranks(command, world, folder, limit, may_die=()):
     """Runs the command once for each rank, and returns the ranks when all have ended or the limit in seconds has passed.
 
@@ -83,9 +89,10 @@ def run_ranks(command, world, folder, limit, may_die=()):
     """
     os.makedirs(folder, exist_ok=True)
     ports = free_port(), free_port()
-    ranks = [Rank(rank, command, environment(rank, world, *ports), folder) for rank in range(world)]
-    end = time.monotonic() + limit
+    ranks, end = [], time.monotonic() + limit
     try:
+        for rank in range(world):
+            ranks.append(Rank(rank, command, environment(rank, world, *ports), folder))
         while any(rank.poll() is None for rank in ranks) and time.monotonic() < end:
             if any(rank.code not in (None, 0) and rank.rank not in may_die for rank in ranks):
                 end = min(end, time.monotonic() + 10)

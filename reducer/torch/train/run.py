@@ -276,6 +276,8 @@ def main(words):
             continue
         for world in arguments.ranks:
             rows.append(compare(runs, model, loop, world))
+            said = rows[-1]["failed"] or "all that has to be equal is"
+            print("%s, %s, %d ranks: %s" % (model, loop, world, said), file=sys.stderr, flush=True)
             runs.done.clear()
     killed = [kill_one(arguments, world) for world in arguments.ranks] if "killed" in arguments.loops else []
     if rows:
@@ -294,6 +296,7 @@ def main(words):
 
 
 if __name__ == "__main__":
+    processes.end_ranks_when_told()
     try:
         sys.exit(main(sys.argv[1:]))
     except Refusal as refusal:
