@@ -2,10 +2,9 @@
 # mean-of-integers: the mean of 1 and 2 over two ranks, asked of three libraries
 #
 # Guess: 1.5, or an error for integer tensors.
-# Seen: Lightning Fabric's all_reduce (whose default is the mean, not the sum) and MMEngine's give 1 and keep the dtype.
-# MMEngine's all_reduce_dict gives 1 for the tensor alone, and 1.5 for the same tensor beside a float. Accelerate raises,
-# as torch does. Fabric also writes the result into the tensor that it was given, and Accelerate does not. A count of
-# samples that is averaged this way is wrong by a half.
+# Seen: Lightning Fabric's all_reduce (whose default is the mean, not the sum) and MMEngine's two functions give 1 and
+# keep the dtype, silently; Accelerate raises. Fabric and MMEngine's all_reduce also write the result into the tensor
+# that they were given, all_reduce_dict does not. A count of samples that is averaged this way is wrong by a half.
 source "$(dirname -- "$0")/lib.sh"
 install "${torch_2_15_0[@]}" "${accelerate_1_15_0[@]}" lightning-fabric==2.6.6 lightning-utilities==0.15.3 \
   mmengine==0.10.7 addict==2.4.0 termcolor==3.3.0 yapf==0.43.0 platformdirs==4.14.8 rich==15.0.0 pygments==2.21.0 \
@@ -31,8 +30,8 @@ def show(name, call):
         print("%s: %s, its argument is then %s" % (name, type(error).__name__, tensor.item()))
 
 
-def of_dict(tensor, **others):
-    values = {"value": tensor, **others}
+def of_dict(tensor):
+    values = {"value": tensor}
     all_reduce_dict(values, "mean")
     return values["value"]
 
@@ -40,7 +39,6 @@ def of_dict(tensor, **others):
 show("Fabric", fabric.all_reduce)
 show("MMEngine", lambda tensor: all_reduce(tensor, "mean"))
 show("MMEngine, in a dict", of_dict)
-show("MMEngine, beside a float", lambda tensor: of_dict(tensor, loss=torch.tensor([0.5])))
 show("Accelerate", lambda tensor: accelerator.reduce(tensor, "mean"))
 PY
 expect <<'OUT'
