@@ -167,8 +167,8 @@ TEST_F(ExplainMore, LibrariesThatAddSoAreNamed) {
   const auto text = [&](const std::vector<reference::OrderRun>& runs) {
     return text_of(match_atlas(inputs_, average_in(runs)), inputs_);
   };
-  const std::string mlx = text(
-      reference::ring(4, kElements, {reference::Direction::kDown, 0, reference::Chunks::kRoundedUp}));
+  const std::string mlx = text(reference::ring(
+      4, kElements, {reference::Direction::kDown, 0, reference::Chunks::kRoundedUp}));
   EXPECT_EQ(mlx,
             "libraries that add so at this size:\n  mlx 0.29.4 to 0.32.4, all_reduce: ring down "
             "from c, as for 4 to 8,192 elements at 4 ranks\n");
