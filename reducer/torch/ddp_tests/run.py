@@ -9,9 +9,9 @@ reason. The list reasons.txt says of each test that does not pass why that is so
     --subject local   PyTorch's own class, which never averages then: a control, which has to fail
     --ranks 2,3,4     how many ranks (default: 2)
     --force A,B       forces options on every constructor: views, rank-order, tiny-buckets (one byte), dynamic
-    --source FOLDER   a checkout of PyTorch: DistributedDataParallelTest of its test/distributed/test_c10d_gloo.py, and what that has
-                      of test_c10d_common.py, run, too, as c10d_gloo:NAME. Tests of another release than the installed one mostly
-                      do: `apt-get source --tar-only pytorch` has those of Debian's
+    --source FOLDER   a checkout of PyTorch: DistributedDataParallelTest of its test/distributed/test_c10d_gloo.py, and
+                      what that has of test_c10d_common.py, run, too, as c10d_gloo:NAME. Tests of another release than the
+                      installed one mostly do: `apt-get source --tar-only pytorch` has those of Debian's
     --limit SECONDS   how long one test may take (default: 300)
     --json FILE       also writes a record for each test and number of ranks there
     --list            prints the names of the tests, and ends

@@ -1,9 +1,9 @@
 """suite.py --subject ddp|lockstep|local --ranks N [--force A,B] [--limit SECONDS] [--source FOLDER] [--list] [TEST...]
 
-Runs PyTorch's own tests of DDP out of the installed PyTorch, in this Python, with N ranks over Gloo; --source names a checkout of
-PyTorch, whose test_c10d_gloo.py is run, too. For each test one line of JSON goes to stdout: name, state (pass, fail, skip, hang,
-crash), seconds, error (of the first rank that has one), said (the end of what the ranks printed). run.py calls this program and
-judges what it says.
+Runs PyTorch's own tests of DDP out of the installed PyTorch, in this Python, with N ranks over Gloo; --source names a
+checkout of PyTorch, whose test_c10d_gloo.py is run, too. For each test one line of JSON goes to stdout: name, state (pass,
+fail, skip, hang, crash), seconds, error (of the first rank that has one), said (the end of what the ranks printed). run.py
+calls this program and judges what it says.
 """
 
 import argparse

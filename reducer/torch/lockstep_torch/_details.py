@@ -1,5 +1,5 @@
-"""What DistributedDataParallel has beside its reducer: hooks for buffers, the record of _get_ddp_logging_data(), warnings, and what
-a rank says when a join ends early."""
+"""What DistributedDataParallel has beside its reducer: hooks for buffers, the record of _get_ddp_logging_data(), warnings,
+and joins that end early."""
 
 import os
 import warnings
@@ -16,7 +16,7 @@ def warn_of_broadcast_buffers(broadcast_buffers):
 
 
 class BufferHooks:
-    """A hook that sends the buffers in the place of the broadcast, before or after each forward whose gradients are averaged."""
+    """A hook that sends the buffers in the place of the broadcast, before or after a forward."""
 
     def _register_buffer_comm_hook(self, state, hook, comm_hook_location=torchs._BufferCommHookLocation.POST_FORWARD):
         if not callable(hook):
@@ -88,8 +88,8 @@ class LoggingData:
 
 
 class EarlyEnd:
-    """join(throw_on_early_termination=True): before each forward the ranks tell each other whether all have inputs, as the forward
-    itself may communicate. When one has none, all raise, and none has to shadow the others."""
+    """join(throw_on_early_termination=True): before each forward the ranks tell each other whether all have inputs, as the
+    forward itself may communicate. When one has none, all raise, and none has to shadow the others."""
 
     def __init__(self, process_group):
         self._process_group = process_group

@@ -28,13 +28,16 @@ def digest(tensors):
 
 
 class Watch:
-    """What a loop shows of itself: the bits of the gradients in each step, and of the model at the end."""
+    """What a loop shows of itself: the bits of the gradients in each step, of the buffers in the last one, and of the parameters at
+    the end. A validation after the last step is none of it: PyTorch's class sends buffers in forwards without gradients, and
+    Lockstep's does not (S3)."""
 
     def __init__(self):
-        self.gradients = []
+        self.gradients, self.buffers = [], ""
         self.classes = set()
 
     def step(self, model):
+        self.buffers = digest(model.buffers())
         self.gradients.append(digest(parameter.grad for parameter in model.parameters()))
 
     def wrapped(self, module):
@@ -45,7 +48,7 @@ class Watch:
         return {
             "gradients": self.gradients,
             "parameters": digest(model.parameters()),
-            "buffers": digest(model.buffers()),
+            "buffers": self.buffers,
             "classes": sorted(self.classes),
         }
 

@@ -17,8 +17,8 @@ of a backward: all others have to name it in that step, and the loop has to go o
 A row of the table is one model in one loop with so many ranks. Its columns:
 
     ranks       whether all ranks have the same gradients in every step, and the same parameters at the end
-    DDP         whether these are those of PyTorch's class, with each rank's buffers. At 2 ranks they have to be: a sum of two has
-                one order. At more the table says how many of the steps have equal gradients
+    DDP         whether these are those of PyTorch's class, with each rank's buffers in the last step. At 2 ranks they have
+                to be: a sum of two has one order. At more the table says how many of the steps have equal gradients
     one process whether training in rank order (order="rank") comes to the bits of one process that adds the ranks' scaled
                 gradients in their order: then the number of ranks is no part of the result. For the plain loop
 
