@@ -23,6 +23,7 @@
 #include "properties/cli/commands.h"
 #include "properties/cli/component.h"
 #include "properties/cli/corpus_check.h"
+#include "properties/cli/demo.h"
 #include "properties/cli/doctor.h"
 #include "properties/cli/eval.h"
 #include "properties/cli/exhaust.h"
@@ -43,7 +44,6 @@
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
-#include "properties/lane/scaling.h"
 #include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
@@ -653,18 +653,6 @@ int exhaust_command(Arguments& arguments) {
   return run_exhaust(options);
 }
 
-CLI::App* add_scaling(CLI::App& app, ScalingOptions& options) {
-  CLI::App* command = app.add_subcommand(
-      "scaling", "measure what the reducer sends, and how long it takes, with up to 1,024 ranks");
-  command->add_option("--ranks", options.ranks, "numbers of ranks, each of them a job")
-      ->delimiter(',')
-      ->check(CLI::Range(scaling::kMinRanks, scaling::kMaxRanks))
-      ->default_str("8,64,256,1024");
-  command->add_option("--json", options.json, "write a report to this file");
-  command->add_option("--html", options.html, "write a page with charts to this file");
-  return command;
-}
-
 CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
   MatrixOptions& options = arguments.matrix;
   CLI::App* command = app.add_subcommand(
@@ -809,6 +797,10 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
   add_campaign(app, a.campaign_command, commands);
   commands.push_back({add_rank(app, a.rank), [&a] { return run_rank_command(a.rank); }});
+  commands.push_back({app.add_subcommand("demo",
+                                         "show what Lockstep does, on a bug that PyTorch's reducer "
+                                         "had for three years"),
+                      run_demo});
   commands.push_back(
       {app.add_subcommand("doctor",
                           "say what this machine can run, and what is missing for the rest"),
