@@ -20,9 +20,9 @@ using ::testing::HasSubstr;
 using Bytes = std::vector<std::byte>;
 
 // Where the ranks of a group leave what they send.
-class AllGather {
+class MeetingTable {
  public:
-  explicit AllGather(int size) : sent_(static_cast<std::size_t>(size)) {}
+  explicit MeetingTable(int size) : sent_(static_cast<std::size_t>(size)) {}
 
   // Waits for all ranks, and returns what each has sent.
   std::vector<Bytes> exchange(int rank, Bytes bytes) {
@@ -48,9 +48,9 @@ class AllGather {
   int round_ = 0;
 };
 
-class TableGroup final : public ProcessGroup {
+class MeetingGroup final : public ProcessGroup {
  public:
-  TableGroup(AllGather& table, int rank, int size) : table_(table), rank_(rank), size_(size) {}
+  MeetingGroup(MeetingTable& table, int rank, int size) : table_(table), rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   bool can_reduce(DType) const override { return true; }
@@ -74,20 +74,20 @@ class TableGroup final : public ProcessGroup {
   std::function<void(Bytes&, std::int64_t)> change;
 
  private:
-  AllGather& table_;
+  MeetingTable& table_;
   const int rank_;
   const int size_;
   std::int64_t next_ = 0;
 };
 
 // Runs `act` on each rank of a group, and returns what each returned.
-std::vector<Status> on_ranks(int size, const std::function<Status(TableGroup&)>& act) {
-  AllGather table(size);
+std::vector<Status> on_ranks(int size, const std::function<Status(MeetingGroup&)>& act) {
+  MeetingTable table(size);
   std::vector<Status> results(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
-      TableGroup group(table, rank, size);
+      MeetingGroup group(table, rank, size);
       results[static_cast<std::size_t>(rank)] = act(group);
     });
   for (std::thread& each : threads) each.join();
@@ -97,7 +97,7 @@ std::vector<Status> on_ranks(int size, const std::function<Status(TableGroup&)>&
 using Lines = std::vector<std::string>;
 
 std::vector<Status> agree_with(const std::vector<Lines>& lines) {
-  return on_ranks(static_cast<int>(lines.size()), [&](TableGroup& group) {
+  return on_ranks(static_cast<int>(lines.size()), [&](MeetingGroup& group) {
     std::int64_t sequence = kNone;
     return agree(group, lines[static_cast<std::size_t>(group.rank())], {}, sequence);
   });
@@ -132,7 +132,7 @@ TEST(Agreement, B4AllRanksNameTheFirstRankThatDiffersAndItsLine) {
 }
 
 TEST(Agreement, B4ARankThatRefusesTellsItsReasonAndTheLowestOneCounts) {
-  const std::vector<Status> results = on_ranks(4, [](TableGroup& group) {
+  const std::vector<Status> results = on_ranks(4, [](MeetingGroup& group) {
     std::int64_t sequence = kNone;
     Status own;
     if (group.rank() == 1) own = Status(Code::kOutOfMemory, "there is no memory for a bucket");
@@ -156,7 +156,7 @@ TEST(Agreement, B4ARankThatRefusesTellsItsReasonAndTheLowestOneCounts) {
 // The message of a rank begins with the kind of what it sends, and ends with its size.
 TEST(Agreement, B4AMessageThatIsNoDescriptionNamesItsRank) {
   const auto with_number = [](std::size_t at, std::uint64_t number) {
-    return on_ranks(3, [=](TableGroup& group) {
+    return on_ranks(3, [=](MeetingGroup& group) {
       if (group.rank() == 1)
         group.change = [=](Bytes& bytes, std::int64_t sequence) {
           if (sequence == 0) std::memcpy(bytes.data() + at * sizeof number, &number, sizeof number);
@@ -171,7 +171,7 @@ TEST(Agreement, B4AMessageThatIsNoDescriptionNamesItsRank) {
 }
 
 TEST(Agreement, B4RanksThatHaveAgreedHearOfOneThatRefusesSince) {
-  const std::vector<Status> results = on_ranks(2, [](TableGroup& group) {
+  const std::vector<Status> results = on_ranks(2, [](MeetingGroup& group) {
     return agree_to_go_on(group, group.rank() == 0 ? Status() : Status(Code::kOutOfMemory, "none"));
   });
   EXPECT_EQ(results[0].code(), Code::kOutOfMemory);
@@ -180,9 +180,9 @@ TEST(Agreement, B4RanksThatHaveAgreedHearOfOneThatRefusesSince) {
 
 // Two groups whose second one has another process as rank 1, if `is_other`.
 std::vector<Status> agree_on_two_groups(bool is_other) {
-  AllGather table(3);
-  return on_ranks(3, [&](TableGroup& first) {
-    TableGroup second(table, first.rank(), 3);
+  MeetingTable table(3);
+  return on_ranks(3, [&](MeetingGroup& first) {
+    MeetingGroup second(table, first.rank(), 3);
     if (is_other && first.rank() == 1)
       second.change = [](Bytes& bytes, std::int64_t) { bytes.front() ^= std::byte{1}; };
     return agree_on_ranks(first, second);

@@ -45,7 +45,6 @@
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
-#include "properties/lane/scaling.h"
 #include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
@@ -634,18 +633,6 @@ int exhaust_command(Arguments& arguments) {
   if (lane != LaneKind::kSim)
     return complain("the subject 'torch' has no lane in the simulator, which the search needs");
   return run_exhaust(options);
-}
-
-CLI::App* add_scaling(CLI::App& app, ScalingOptions& options) {
-  CLI::App* command = app.add_subcommand(
-      "scaling", "measure what the reducer sends, and how long it takes, with up to 1,024 ranks");
-  command->add_option("--ranks", options.ranks, "numbers of ranks, each of them a job")
-      ->delimiter(',')
-      ->check(CLI::Range(scaling::kMinRanks, scaling::kMaxRanks))
-      ->default_str("8,64,256,1024");
-  command->add_option("--json", options.json, "write a report to this file");
-  command->add_option("--html", options.html, "write a page with charts to this file");
-  return command;
 }
 
 CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {

@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::properties {
 
 struct ScalingOptions {
@@ -13,6 +17,8 @@ struct ScalingOptions {
   std::string json;
   std::string html;
 };
+
+CLI::App* add_scaling(CLI::App& app, ScalingOptions& options);
 
 // 0, or 66 if a job did not end as it should, or 1 if a report cannot be written.
 int run_scaling(ScalingOptions options);
