@@ -17,11 +17,15 @@ from lockstep.torch._load import extension
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=30)  # as torch.distributed has it
 
 
+def process_groups():
+    """Those that exist, each with its backend and its store."""
+    world = getattr(c10d, "_world", None)
+    return world.pg_map if world is not None else c10d._pg_map
+
+
 def store_of(process_group):
     """The store by which the ranks of the group have met."""
-    world = getattr(c10d, "_world", None)
-    groups = world.pg_map if world is not None else c10d._pg_map
-    return groups[process_group][1]
+    return process_groups()[process_group][1]
 
 
 def timeout_of(process_group):
@@ -89,6 +93,7 @@ def meet(process_group, refusal):
 def connect(process_group, timeout, store=None, refusal=None):
     """Makes the group; `store` takes the place of the process group's own. Raises on all ranks if one refuses; that rank raises its
     own error after this call."""
+    _left[:] = [entry for entry in _left if entry[0] in process_groups()]  # others were destroyed, and nobody meets there
     ending = [entry for entry in _left if entry[0] is process_group]
     said = meet(process_group, refusal)
     _left[:] = [entry for entry in _left if not any(entry is one for one in ending)]

@@ -11,7 +11,8 @@ program=$(realpath -- "$1")
 what=$2
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 export LOCKSTEP_PYTHON=${LOCKSTEP_PYTHON:-/usr/bin/python3}
-export PYTHONPATH=$(dirname "$program")/lockstep-python
+PYTHONPATH=$(dirname "$program")/lockstep-python
+export PYTHONPATH
 if ! "$LOCKSTEP_PYTHON" -W ignore -c 'import torch.distributed as d; assert d.is_available()' 2>/dev/null; then
   echo "skipped: $LOCKSTEP_PYTHON cannot import torch (ci/setup --torch installs Debian's)"
   exit 77
