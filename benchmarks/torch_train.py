@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """ci/bench torch-train --version VERSION [--json FILE] [-- OPTION...]
 
-Training steps with Lockstep's DistributedDataParallel beside those with PyTorch's, over Gloo, and beside steps without a reducer.
-All take turns in the same processes. The workloads are bare shapes (gradients without a model: those of resnet50, and a thousand
-of 64 floats) and whole steps of the models of ci/torch train, with their optimizer.
+Training steps with Lockstep's DistributedDataParallel beside those with PyTorch's, over Gloo, and beside steps without a
+reducer. All take turns in the same processes. The workloads are bare shapes (gradients without a model: those of resnet50, and
+a thousand of 64 floats) and whole steps of the models of ci/torch train, with their optimizer.
 
     --ranks 2,4       how many ranks (default: 2)
     --rounds N        how many rounds count (default: 8)
@@ -20,8 +20,8 @@ A row has, of one mode:
     cpu                  what the processors of all ranks did, divided by what they did with PyTorch's class
     wrong                elements that are not what they should be
 
-Mode rank_order is rank order beside the native order, both Lockstep's: there ddp_ms is the native order's. Memory is the highest
-resident size of a rank that trains with one class alone, in MiB.
+Mode rank_order is rank order beside the native order, both Lockstep's: there ddp_ms is the native order's. Memory is the
+highest resident size of a rank that trains with one class alone, in MiB.
 
 Exit code: 0 when every result was right; 65 when one was wrong; 130 after Ctrl-C; 1 otherwise. No time is judged.
 """
@@ -136,8 +136,8 @@ def print_row(row):
 
 
 def print_titles():
-    print("%-16s %5s  %-11s %9s %9s %9s  %9s  %5s %5s  %8s %6s %6s" % (
-        "workload", "ranks", "mode", "ms", "ddp_ms", "none_ms", "times_ddp", "low", "high", "overhead", "cpu", "wrong"))  # fmt: skip
+    titles = ("workload", "ranks", "mode", "ms", "ddp_ms", "none_ms", "times_ddp", "low", "high", "overhead", "cpu", "wrong")
+    print("%-16s %5s  %-11s %9s %9s %9s  %9s  %5s %5s  %8s %6s %6s" % titles)
 
 
 def memory_of(arguments, what, world):
@@ -150,9 +150,9 @@ def memory_of(arguments, what, world):
 
 
 def print_memory(row):
-    mib = row["mib"]
-    print("memory %-16s %d ranks: copying %.0f MiB, DDP %.0f; views %.0f, DDP %.0f" % (
-        row["what"], row["ranks"], mib["lockstep"], mib["ddp"], mib["lockstep-views"], mib["ddp-views"]), flush=True)  # fmt: skip
+    mib = [row["mib"][name] for name in ("lockstep", "ddp", "lockstep-views", "ddp-views")]
+    said = "memory %-16s %d ranks: copying %.0f MiB, DDP %.0f; views %.0f, DDP %.0f"
+    print(said % (row["what"], row["ranks"], *mib), flush=True)
 
 
 def parse(words):

@@ -1,4 +1,4 @@
-"""torch_train_worker.py --what W --rounds N --out FILE [--only SUBJECT]: one rank of ci/bench torch-train; torch_train.py starts it.
+"""torch_train_worker.py --what W --rounds N --out FILE [--only SUBJECT]: one rank of ci/bench torch-train.
 
 All subjects train copies of one model in this process, and take turns: in each round every subject makes some steps. FILE gets
 the seconds of each step that counts, of the wall clock and of this process's processors, and what the results came to.

@@ -1,4 +1,4 @@
-"""killed_rank.py --victim K --steps N --out FILE: a rank of ci/torch train, one of which kills itself in the middle of a backward.
+"""killed_rank.py --victim K --steps N --out FILE: a rank of ci/torch train, one of which kills itself in mid-backward.
 
 The others must get an error that names it, in that step, and go on without it: `survive` is how.
 """

@@ -1,7 +1,7 @@
 """The loops that ci/torch train runs: plain PyTorch, Lightning Fabric, Lightning's Trainer, Accelerate, transformers' Trainer.
 
-Each is written as its users write it: none knows which class stands in the place of DistributedDataParallel. `watch` is a Watch:
-a loop calls it when the gradients of a step are ready.
+Each is written as its users write it: none knows which class stands in the place of DistributedDataParallel. `watch` is
+a Watch: a loop calls it when the gradients of a step are ready.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ def digest(tensors):
 
 
 class Watch:
-    """What a loop shows of itself: the bits of the gradients in each step, of the buffers in the last one, and of the parameters at
-    the end. A validation after the last step is none of it: PyTorch's class sends buffers in forwards without gradients, and
-    Lockstep's does not (S3)."""
+    """What a loop shows of itself: the bits of the gradients in each step, of the buffers in the last one, and of the
+    parameters at the end. A validation after the last step is none of it: PyTorch's class sends buffers in forwards without
+    gradients, and Lockstep's does not (S3)."""
 
     def __init__(self):
         self.gradients, self.buffers = [], ""
@@ -143,7 +143,7 @@ def fabric(task, steps, watch, options):
 
 
 class Batches(torch.utils.data.Dataset):
-    """The batches of a task, one an item, for the loaders of the libraries: item i is that of step i // world, rank i % world."""
+    """The batches of a task, one an item, for the loaders of libraries: item i is that of step i // world, rank i % world."""
 
     def __init__(self, task, steps, world):
         self.task, self.steps, self.world = task, steps, world

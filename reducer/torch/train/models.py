@@ -95,8 +95,8 @@ class Transformer(Task):
 class Embedding(Task):
     """Bags of words, whose table has sparse gradients, below two layers.
 
-    A batch has each word once. PyTorch adds the entries of a row in an order of its own, and Lockstep in theirs (Appendix D of the
-    contract), so that a row with three entries would have other bits.
+    A batch has each word once. PyTorch adds the entries of a row in an order of its own, and Lockstep in theirs (Appendix D
+    of the contract), so that a row with three entries would have other bits.
     """
 
     WORDS = 5000

@@ -207,8 +207,9 @@ def print_killed(rows):
             print("killed rank %d of %d: FAILED: %s" % (row["victim"], row["ranks"], row["failed"]))
             continue
         left = row["ranks"] - 1
+        who = "1 rank goes" if left == 1 else "%d ranks go" % left
         print("killed rank %d of %d: named by all others in that step; %s on, with equal bits. One said: %s" % (
-            row["victim"], row["ranks"], "1 rank goes" if left == 1 else "%d ranks go" % left, shortened(row["said"][0])))  # fmt: skip
+            row["victim"], row["ranks"], who, shortened(row["said"][0])))  # fmt: skip
 
 
 def shortened(text, limit=160):

@@ -1,7 +1,7 @@
 """worker.py --model M --loop L --reducer R --steps N --out FILE: one rank of a run of ci/torch train; run.py starts it.
 
-R is ddp (PyTorch's own class), lockstep, lockstep-rank (in rank order), or one: a single process that adds the gradients of --world
-ranks in order. FILE gets what the loop shows of itself, as JSON.
+R is ddp (PyTorch's own class), lockstep, lockstep-rank (in rank order), or one: a single process that adds the gradients
+of --world ranks in order. FILE gets what the loop shows of itself, as JSON.
 """
 
 import argparse
