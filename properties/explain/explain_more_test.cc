@@ -18,7 +18,7 @@ namespace {
 using reference::DType;
 using Bits = std::vector<std::uint64_t>;
 
-constexpr std::size_t kCount = 600;
+constexpr std::size_t kElements = 600;
 
 class ExplainMore : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ class ExplainMore : public testing::Test {
     std::normal_distribution<double> values(0, 1);
     inputs_.ranks.resize(4);
     for (Bits& rank : inputs_.ranks)
-      for (std::size_t i = 0; i < kCount; ++i) rank.push_back(bits(values(random)));
+      for (std::size_t i = 0; i < kElements; ++i) rank.push_back(bits(values(random)));
   }
 
   static std::uint64_t bits(double value) {
@@ -41,13 +41,13 @@ class ExplainMore : public testing::Test {
                   Division division = Division::kBefore) const {
     const Average average(inputs_, inputs_.ranks[0]);
     Bits out;
-    for (std::size_t i = 0; i < kCount; ++i)
+    for (std::size_t i = 0; i < kElements; ++i)
       out.push_back(average.bits_of(i, average.run_of(runs, i), rounding, division));
     return out;
   }
   Bits weighted(const std::vector<double>& weights) const {
     Bits out;
-    for (std::size_t i = 0; i < kCount; ++i) {
+    for (std::size_t i = 0; i < kElements; ++i) {
       double sum = 0;
       for (std::size_t rank = 0; rank < weights.size(); ++rank)
         sum += weights[rank] * value(rank, i);
@@ -60,24 +60,24 @@ class ExplainMore : public testing::Test {
   }
 
   AverageInputs inputs_;
-  const std::vector<reference::OrderRun> in_rank_order_ = reference::rank_order(4, kCount);
+  const std::vector<reference::OrderRun> in_rank_order_ = reference::rank_order(4, kElements);
 };
 
 TEST_F(ExplainMore, AnOrderOfAFamily) {
-  EXPECT_EQ(explained(average_in(reference::halving(4, kCount))),
+  EXPECT_EQ(explained(average_in(reference::halving(4, kElements))),
             "the average, added in the order (0+2)+(1+3) (halving)");
-  EXPECT_EQ(explained(average_in(reference::ring(4, kCount, {reference::Direction::kDown, 1}))),
+  EXPECT_EQ(explained(average_in(reference::ring(4, kElements, {reference::Direction::kDown, 1}))),
             "the average, added in a ring down from c+1, the first chunks longer = ring down from "
             "c+1, the last chunk longer");
 }
 
 TEST_F(ExplainMore, AnOrderWithoutAName) {
   for (reference::OrderRun run : all_orders(4)) {
-    run.end = kCount;
+    run.end = kElements;
     const auto found = explain_bits(inputs_, average_in({run}));
     ASSERT_FALSE(found.empty());
     EXPECT_EQ(found.front().mistake, "");
-    EXPECT_EQ(found.front().matches, kCount);
+    EXPECT_EQ(found.front().matches, kElements);
   }
 }
 
@@ -94,9 +94,9 @@ TEST_F(ExplainMore, ValuesOfANarrowerDTypeThatWereSavedAsFloat32) {
       each = reference::round_from_double(DType::kBFloat16,
                                           reference::to_double(DType::kFloat32, each));
   const Average average(narrow, narrow.ranks[0]);
-  const auto chain = reference::chain(4, kCount);
+  const auto chain = reference::chain(4, kElements);
   Bits result;
-  for (std::size_t i = 0; i < kCount; ++i)
+  for (std::size_t i = 0; i < kElements; ++i)
     result.push_back(bits(reference::to_double(
         DType::kBFloat16,
         average.bits_of(i, chain.front(), Rounding::kEachAddition, Division::kBefore))));
@@ -112,7 +112,7 @@ TEST_F(ExplainMore, AConstantFactor) {
   EXPECT_EQ(by(1.0 / 65536), "the average, added in some order, but it is 1/65536 of that");
   EXPECT_EQ(by(1024), "the average, added in some order, but it is 1024 times that");
   EXPECT_EQ(by(3.0 / 7), "the average, added in some order, but it is 3/7 of that");
-  EXPECT_EQ(by(4.0 / kCount),
+  EXPECT_EQ(by(4.0 / kElements),
             "the average, added in some order, but it is divided by the 600 elements and not by 4");
 }
 
@@ -124,7 +124,7 @@ TEST_F(ExplainMore, AWeightForEachRank) {
 
 TEST_F(ExplainMore, PartsOfTheElements) {
   Bits result = average_in(in_rank_order_);
-  for (std::size_t i = 300; i < kCount; ++i) result[i] = inputs_.ranks[2][i];
+  for (std::size_t i = 300; i < kElements; ++i) result[i] = inputs_.ranks[2][i];
   EXPECT_EQ(explained(result),
             "in parts: [0, 300): the average, in rank order; [300, 600): rank 2's own values");
   result = average_in(in_rank_order_);
@@ -157,7 +157,7 @@ TEST_F(ExplainMore, NoiseIsNothing) {
   std::mt19937_64 random(9);
   std::normal_distribution<double> values(0, 1);
   Bits noise;
-  for (std::size_t i = 0; i < kCount; ++i) noise.push_back(bits(values(random)));
+  for (std::size_t i = 0; i < kElements; ++i) noise.push_back(bits(values(random)));
   for (const auto explain : {explain_by_orders, explain_by_arithmetic, explain_by_weights,
                              explain_by_parts, explain_by_flipped_bit, explain_by_rounding})
     EXPECT_TRUE(explain(inputs_, noise).empty());
@@ -167,18 +167,18 @@ TEST_F(ExplainMore, LibrariesThatAddSoAreNamed) {
   const auto text = [&](const std::vector<reference::OrderRun>& runs) {
     return text_of(match_atlas(inputs_, average_in(runs)), inputs_);
   };
-  const std::string mlx = text(
-      reference::ring(4, kCount, {reference::Direction::kDown, 0, reference::Chunks::kRoundedUp}));
+  const std::string mlx = text(reference::ring(
+      4, kElements, {reference::Direction::kDown, 0, reference::Chunks::kRoundedUp}));
   EXPECT_EQ(mlx,
             "libraries that add so at this size:\n  mlx 0.29.4 to 0.32.4, all_reduce: ring down "
             "from c, as for 4 to 8,192 elements at 4 ranks\n");
-  const std::string doubling = text(reference::doubling(4, kCount));
+  const std::string doubling = text(reference::doubling(4, kElements));
   EXPECT_NE(doubling.find("openmpi 4.1.8 to 5.0.11, all_reduce: doubling"), std::string::npos);
   EXPECT_NE(doubling.find("mpich 5.0.2, all_reduce: doubling, as for 1 to 20,000 elements at 4 "
                           "ranks, in calls 1 to 4 of a communicator"),
             std::string::npos);
   EXPECT_NE(doubling.find("  random values of "), std::string::npos) << doubling;
-  EXPECT_EQ(text(reference::ring(4, kCount, {reference::Direction::kDown, 2})), "");
+  EXPECT_EQ(text(reference::ring(4, kElements, {reference::Direction::kDown, 2})), "");
 }
 
 }  // namespace
