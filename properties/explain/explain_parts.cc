@@ -15,7 +15,7 @@ namespace {
 
 using Bits = std::vector<std::uint64_t>;
 
-constexpr std::size_t kMostParts = 16;
+constexpr std::size_t kMostExplainedParts = 16;
 constexpr std::size_t kShortest = 4;     // elements of a part
 constexpr std::size_t kCopiedLeast = 8;  // of a part that stands elsewhere in the average
 
@@ -79,7 +79,7 @@ std::vector<BitsExplanation> explain_by_parts(const AverageInputs& inputs, const
   const std::vector<Candidate> candidates = candidates_of(inputs, average);
   std::vector<Part> parts;
   std::size_t begin = 0;
-  while (begin < average.count() && parts.size() < kMostParts) {
+  while (begin < average.count() && parts.size() < kMostExplainedParts) {
     Part best;
     for (const Candidate& each : candidates) {
       const std::size_t end = end_of(average, each.bits, begin);

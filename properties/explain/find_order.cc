@@ -18,7 +18,7 @@ using reference::DType;
 using reference::OrderRun;
 
 // With more parts, no order is one by chunks.
-constexpr std::size_t kMostPieces = 256;
+constexpr std::size_t kMostFoundParts = 256;
 
 }  // namespace
 
@@ -119,7 +119,7 @@ std::vector<FoundPart> OrderFinder::eliminate(const std::vector<std::uint64_t>& 
         part.end = begin + i + 1;
         continue;
       }
-      if (parts.size() == kMostPieces) break;
+      if (parts.size() == kMostFoundParts) break;
     }
     parts.push_back({{begin + i, begin + i + 1, {}}, fitting});
   }
