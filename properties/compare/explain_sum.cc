@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "properties/explain/explain_bits.h"
 #include "reference/arithmetic.h"
@@ -20,6 +21,18 @@ std::uint64_t first_difference(const std::vector<std::byte>& a, const std::vecto
                                std::uint32_t width) {
   const auto at = std::mismatch(a.begin(), a.end(), b.begin()).first;
   return static_cast<std::uint64_t>(at - a.begin()) / width;
+}
+
+// The bit in which an element of `result` differs, if it is one bit of one element; else -1.
+int flipped_bit(const std::vector<std::byte>& result, const std::vector<std::byte>& expected,
+                std::uint32_t width) {
+  const auto first = std::mismatch(result.begin(), result.end(), expected.begin());
+  if (first.first == result.end()) return -1;
+  const auto difference = static_cast<unsigned>(*first.first ^ *first.second);
+  if (!std::has_single_bit(difference)) return -1;
+  if (!std::equal(first.first + 1, result.end(), first.second + 1)) return -1;
+  const auto place = static_cast<std::uint64_t>(first.first - result.begin()) % width;
+  return static_cast<int>(place * 8) + std::countr_zero(difference);
 }
 
 // What explain_bits() says of the elements from `first` on. The contributions are not scaled.
@@ -58,6 +71,8 @@ std::string explain_sum(const PreparedOperation& prepared, const std::vector<std
     if (sum_with(prepared,
                  reference::nccl_ring(operation.ranks, operation.count(), width, chunk)) == result)
       return fmt::format("NCCL's ring with chunks of {}", size_text(chunk));
+  if (const int bit = flipped_bit(result, prepared.expected, width); bit >= 0)
+    return fmt::format("NCCL's ring (2.22 and newer), but bit {} is flipped in one value", bit);
   return explained(prepared, result, first_difference(result, prepared.expected, width));
 }
 

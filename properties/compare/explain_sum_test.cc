@@ -32,9 +32,8 @@ TEST(CompareExplainSum, EveryDeclaredOrderIsNamed) {
 TEST(CompareExplainSum, MistakesAndUnknownBitsAreSaid) {
   std::vector<std::byte> flipped = prepared().expected;
   flipped[4000] ^= std::byte{4};
-  // In the part that is looked at, Gloo's ring adds in the same order.
   EXPECT_EQ(explain_sum(prepared(), flipped),
-            "Gloo's ring or NCCL's ring (2.22 and newer), but bit 2 is flipped in one value");
+            "NCCL's ring (2.22 and newer), but bit 2 is flipped in one value");
   EXPECT_EQ(explain_sum(prepared(), prepared().inputs[1]),
             "rank 1's own values, neither divided nor summed");
   std::vector<std::byte> garbage = prepared().expected;
