@@ -157,8 +157,8 @@ int run_component(const ComponentOptions& options) {
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const auto failures = std::count_if(
       all.begin(), all.end(), [](const Searched& each) { return each.result.failed.has_value(); });
-  tell(fmt::format("{} components, {} situations in {:.1f} s, seed {}: {} failed\n", all.size(),
-                   situations, seconds, options.seed, failures));
+  tell(fmt::format("{} component{}, {} situations in {:.1f} s, seed {}: {} failed\n", all.size(),
+                   all.size() == 1 ? "" : "s", situations, seconds, options.seed, failures));
   if (!options.json.empty())
     if (const Status status = write_file(options.json, json_of(options, all)); !status.ok())
       return complain(status);
