@@ -129,7 +129,8 @@ std::string read_answer(const std::string& text, Subject& subject) {
   const std::string contract = json.at("contract");
   if (contract == "torch") {
     const auto version = torch_model::version_from(json.at("torch").get<std::string>());
-    if (!version) return fmt::format("the version of torch cannot be read: {}", json.at("torch"));
+    if (!version)
+      return fmt::format("the version of torch cannot be read: {}", json.at("torch").dump());
     subject.profile = Profile::torch(*version);
   } else if (contract != "lockstep") {
     return fmt::format("it declares the contract '{}': give 'lockstep' or 'torch'", contract);
