@@ -18,11 +18,6 @@ endif()
 
 set(lockstep_cuda_problem)
 find_package(CUDAToolkit QUIET)
-set(LOCKSTEP_TOOLKIT_CACHE ${PROJECT_SOURCE_DIR}/.cache/toolkits)  # of ci/toolkits
-if(NOT CUDAToolkit_FOUND AND NOT CUDAToolkit_ROOT AND EXISTS ${LOCKSTEP_TOOLKIT_CACHE}/13.0/bin/nvcc)
-  set(CUDAToolkit_ROOT ${LOCKSTEP_TOOLKIT_CACHE}/13.0)  # the one that ci/test fetches where none is installed
-  find_package(CUDAToolkit QUIET)
-endif()
 if(NOT CUDAToolkit_FOUND)
   set(lockstep_cuda_problem "no CUDA toolkit was found")
 elseif(CUDAToolkit_VERSION VERSION_LESS 12.1)

@@ -6,7 +6,7 @@ program=$1
 source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
 
 expect 0 "frames " "$program" component
-expect 0 "1 components, 500 situations in" "$program" component frames --situations 500
+expect 0 "1 component, 500 situations in" "$program" component frames --situations 500
 expect 0 "19 components, " "$program" component all --time 1 --seed 4 --json all.json
 grep -q '"component": "waits"' all.json || fail "the report has every component"
 expect 1 "there is no component 'rose': give all, or some of abort, agreement, " "$program" component rose
@@ -33,6 +33,6 @@ kill -INT $pid
 code=0
 wait $pid || code=$?
 [[ $code -eq 130 ]] || fail "Ctrl-C gave exit code $code"
-grep -q " components, " out || fail "Ctrl-C lost the summary"
+grep -q " component, " out || fail "Ctrl-C lost the summary"
 
 finish "all passed"
