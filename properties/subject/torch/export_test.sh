@@ -58,10 +58,6 @@ run=run_alone expect 1 "$corpus/torch/forgets_local_use.json" \
 expect 1 "$corpus/torch/later_backwards_are_local.json" \
   "differs: step 0, rank 0, got: success; expected: backward 1 fails" \
   "VERDICT: differs from what the contract has"
-# The process of a rank ends, in what one batch without a row of a table has led to.
-expect 1 "$corpus/torch/zeroed-table.json" \
-  "differs: the process of rank 1 dies" \
-  "VERDICT: differs from what the contract has"
 expect 1 "$corpus/torch/refuses_undefined_sparse.json" \
   "step 0, rank 0: backward 0 fails: Expected sparse gradient to be defined."
 expect 1 "$corpus/torch/counts_one_static_forward.json" \
