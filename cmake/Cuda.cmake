@@ -16,6 +16,16 @@ if(LOCKSTEP_CUDA STREQUAL "AUTO" AND LOCKSTEP_SANITIZE)
   return()
 endif()
 
+# Where no toolkit is installed, the one that ci/test has fetched serves. It is looked up before find_package, because that of CMake
+# 3.25 fails when it is called a second time with another root.
+set(lockstep_fetched_toolkit ${PROJECT_SOURCE_DIR}/.cache/toolkits/13.0)
+if(NOT DEFINED CUDAToolkit_ROOT AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND NOT DEFINED ENV{CUDAToolkit_ROOT})
+  find_program(LOCKSTEP_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda/bin PATH_SUFFIXES bin)
+  if(NOT LOCKSTEP_NVCC AND EXISTS ${lockstep_fetched_toolkit}/bin/nvcc)
+    set(CUDAToolkit_ROOT ${lockstep_fetched_toolkit})
+  endif()
+endif()
+
 set(lockstep_cuda_problem)
 find_package(CUDAToolkit QUIET)
 if(NOT CUDAToolkit_FOUND)

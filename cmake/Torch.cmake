@@ -7,7 +7,6 @@
 #
 # Its own CMake package is not asked: it requires tools of its build that a user need not have.
 set(LOCKSTEP_HAS_TORCH FALSE)
-set(LOCKSTEP_TORCH_SYSTEM_VERSION 1.13)  # of the system's libtorch: the subject `torch` without a version is that one
 
 # lockstep_find_torch(OUT): finds the library; OUT is what is wrong, or empty.
 function(lockstep_find_torch out)
@@ -37,11 +36,6 @@ function(lockstep_find_torch out)
   file(STRINGS ${version_header} version REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
   string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" version "${version}")
   set(LOCKSTEP_TORCH_VERSION "${version}" PARENT_SCOPE)
-  if(NOT LOCKSTEP_TORCH_ROOT AND NOT version VERSION_EQUAL LOCKSTEP_TORCH_SYSTEM_VERSION)
-    set(${out} "the system's libtorch is ${version}, and not ${LOCKSTEP_TORCH_SYSTEM_VERSION} (ci/torch --with builds the \
-subject for any libtorch)" PARENT_SCOPE)
-    return()
-  endif()
   set(c10d ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/distributed/c10d)
   if(NOT EXISTS ${c10d}/reducer.hpp)
     set(${out} "libtorch ${version} is built without distributed training" PARENT_SCOPE)

@@ -1,6 +1,7 @@
-// Whether what a rank says of itself at a construction (reducer/replica_set.h) differs where models
-// and options differ in one thing, whatever that is, and nowhere else (B4). The ranks of a program
-// that do not fit each other differ in what a misfit draws.
+// This component checks the description that a rank gives of itself when a reducer is
+// constructed (reducer/replica_set.h). Two descriptions must differ exactly where the models and
+// options differ, whatever that one difference is (B4). In programs the differences are those of
+// a few kinds alone.
 #include <array>
 #include <memory>
 #include <utility>

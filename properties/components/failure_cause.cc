@@ -1,7 +1,8 @@
-// Whether ranks name the one that really stopped them (F2; reducer/failure_board.h). Chance draws
-// the truth: which rank of a ring fails, and how. The reports follow from it, as each rank tells
-// what it saw: it has lost the rank before it, or has waited for that rank, or has heard from it
-// that the group ends. The answer is judged by the truth alone.
+// This component checks that ranks name the rank that really stopped them (F2;
+// reducer/failure_board.h). Chance draws the truth: which rank of a ring fails, and how. The
+// reports follow from it, as each rank reports what it saw: it lost the connection to the rank
+// before it, or waited for that rank, or heard from it that the group ends. The answer is judged
+// by the truth alone.
 #include <map>
 #include <memory>
 #include <string>

@@ -1,7 +1,7 @@
-// Whether a rank takes the frames of a verified collective for what they are
-// (reducer/comm/verified.h). Collectives are of each kind, and of sizes that the ranks cannot share
-// evenly. Those whose frames are right must succeed with the right bytes; where another frame takes
-// the place of one, or a byte changes, the rank must notice, and name its sender (F3).
+// This component checks that a rank accepts only the right frames of a verified collective
+// (reducer/comm/verified.h). Collectives are of each kind, and of sizes that the ranks cannot
+// share evenly. Those whose frames are right must succeed with the right bytes; where one frame
+// takes the place of another, or a byte changes, the rank must notice, and name its sender (F3).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,12 +1,13 @@
-// What a reducer makes of a failure of its group (reducer/failure.cc), where chance
-// makes the failure, and what else happens in that step: a node fails, or the user gives up. The
+// This component checks what a reducer does when its group fails (reducer/failure.cc). Chance
+// draws the failure, and what else happens in that step: a node fails, or the user aborts. The
 // groups of a program seldom fail in a collective of another reducer, ahead of the rank, or with
-// numbers that nobody has.
+// numbers that no collective has.
 //
-// Judged is what F2 and P12 promise of the error that the step raises, of the cause for which the
-// rank ends its group, and of the report that its peers read: they name the rank, the pass, and a
-// bucket only if the failure is one of that bucket, with the names of its parameters; the first
-// cause is kept, and what followed is attached; and where nothing was launched the group goes on.
+// It judges what F2 and P12 promise of the error that the step raises, of the cause with which
+// the rank ends its group, and of the report that its peers read: they name the rank, the pass,
+// and a bucket only if the failure is one of that bucket, with the names of its parameters; the
+// first cause is kept, and later ones are attached; and where nothing was launched the group
+// goes on.
 //
 // Threads: a fiber of the simulator; others may run meanwhile.
 #include <algorithm>

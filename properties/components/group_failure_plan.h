@@ -1,5 +1,5 @@
-// What goes wrong in one step of one rank, drawn; and the group that fails so. A part of
-// group_failure.cc.
+// The part of group_failure.cc that draws what fails in one step of one rank, and the group that
+// fails so.
 //
 // Threads: the rank's own fiber.
 #pragma once

@@ -1,6 +1,7 @@
-// Whether layouts that nobody may have are refused (B3, B5; reducer/bucket/layout.h): lists of
-// buckets, a layout beside parameters that are not its own, and the text of a saved one, which is
-// damaged. The layouts of a program are right, or of one misfit.
+// This component checks that the reducer refuses invalid layouts (B3, B5;
+// reducer/bucket/layout.h): lists of buckets, a layout that belongs to other parameters, and the
+// damaged text of a saved layout. In a program of a case all layouts are valid, or differ
+// between ranks in one way.
 #include <algorithm>
 #include <array>
 #include <set>

@@ -1,14 +1,14 @@
-// What one rank's reducer does where its user goes on after something that no program of a case
-// has. All ranks of a case recover from every failure; here a pass that failed and left the reducer
-// clean is followed by another one (P12), a reducer that works is reset, on a new group or its own
-// (F4), and one call in some steps meets a mishap: memory that is refused, a collective that fails,
-// a communication hook that fails, a second group of other processes. Only this rank runs: it is
-// rank 0 of two, and the group knows what the other one contributes.
+// This component checks one rank's reducer when its user goes on after an event that no program
+// of a case contains. All ranks of a case recover from every failure; here another pass follows
+// one that failed and left the reducer clean (P12), a working reducer is reset on a new group or
+// its own (F4), and one call in some steps fails: memory is refused, a collective, a
+// communication hook or a second group of other processes fails. Only this rank runs: it is rank
+// 0 of two, and the group knows what the other rank contributes.
 //
-// Judged is that no call swallows a mishap (F1), what its error names (F2), whether the reducer
-// refuses work afterwards (P12), what its flight record says (T1), and that the gradients of all
-// steps that end well are those of the contract, in all modes, also of passes that the rank shadows
-// (S2).
+// The component judges that no call swallows a failure (F1), what its error names (F2), whether
+// the reducer refuses work afterwards (P12), what its flight record says (T1), and that the
+// gradients of all steps that end well are those of the contract, in all modes, also in passes
+// that the rank shadows (S2).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What surrounds a rank that trains alone (lone_rank.cc): the other rank of its group, its
-// host memory, a node and a hook of its user, and the one mishap that they share.
+// The surroundings of a rank that trains alone (lone_rank.cc): the other rank of its group, its
+// host memory, a node and a hook of its user, and the one failure that is drawn for a step.
 //
 // Threads: the one that trains.
 #pragma once

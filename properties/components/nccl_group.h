@@ -1,13 +1,14 @@
-// What a group over NCCL tells its ranks, and how it ends, where something happens that
-// no fault of a plan does. A user gives up; calls fail on two ranks, one after the other; a rank is
-// silent, late, gone, or never comes; NCCL takes a collective and does nothing with it; a report is
-// damaged, or the store takes its time; a group is made smaller; a payload changes on its way.
+// This component checks what a group over NCCL reports to its ranks, and how it ends, after
+// events that no fault of a plan causes. A user aborts; calls fail on two ranks, one after the
+// other; a rank is silent, late, gone, or never comes; NCCL accepts a collective and never runs
+// it; a report is damaged, or the store is slow; a group is made smaller; a payload changes on
+// its way.
 //
-// Judged is what process_group.h and nccl_process_group.h promise: all ranks report one cause, soon
-// (F2); what a rank learns besides is attached; no error says too early that time is up (F1); the
-// ranks that go on take nothing from those that are in the last collective (F4); results are right,
-// and of a verified collective never wrong (F3); and an idle group
-// is finalized and destroyed, and a failed one aborted, once (F5).
+// It judges what process_group.h and nccl_process_group.h promise: all ranks report one cause,
+// soon (F2); what a rank learns besides is attached; no error says too early that time is up
+// (F1); ranks that go on accept nothing from those that are in the last collective (F4); results
+// are right, and of a verified collective never wrong (F3); and an idle group is finalized and
+// destroyed, and a failed one aborted, once (F5).
 //
 // Threads: each rank's own; every rank of the group calls it once. It takes virtual time.
 #pragma once

@@ -1,5 +1,6 @@
-// What is sent by a group over NCCL arrives, whatever its kind, dtype, size and place; and of a
-// verified collective, nothing that changed on its way goes unnoticed. A part of nccl_group.cc.
+// The part of nccl_group.cc that checks payloads: what is sent by a group over NCCL arrives,
+// whatever its kind, dtype, size and place, and no change on the way of a verified collective
+// goes unnoticed.
 //
 // Threads: any rank's own fiber.
 #pragma once

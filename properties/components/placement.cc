@@ -1,6 +1,7 @@
-// Whether a reducer takes a model whose parameters, values, buffers and replicas lie on devices of
-// two kinds, as chance places them, or refuses it (B5, F8, P15), and what becomes of the gradients
-// of a model that it takes. The tensors of a program lie on one kind of device.
+// This component checks models whose parameters, values, buffers and replicas lie on devices of
+// two kinds, placed by chance. The reducer must refuse the models that it does not support (B5,
+// F8, P15), and reduce the gradients of the others rightly. In a program of a case all tensors
+// lie on one kind of device.
 #include <fmt/format.h>
 
 #include <algorithm>

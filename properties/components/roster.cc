@@ -1,7 +1,7 @@
-// What one process, alone with a store, makes of a roster that it asks for (F9;
-// reducer/comm/roster.h): with options that it has to refuse or to accept; where the store holds
-// what nobody has written; where a call of the store fails; and among members and others whom
-// chance has put there. It takes a little virtual time.
+// This component checks what one process, alone with a store, is told about a roster that it
+// asks for (F9; reducer/comm/roster.h). It asks with options that must be refused or accepted,
+// of a store that holds entries which no member wrote or whose calls fail, and among members and
+// strangers drawn by chance. It takes a little virtual time.
 #include "reducer/comm/roster.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// What a rank makes of the rows that its peers send it of a sparse gradient (reducer/sparse_sum.h),
-// where most lists are none that a peer may send (F3).
+// This component checks how a rank adds the rows of a sparse gradient that its peers send
+// (reducer/sparse_sum.h). Most of the lists that it is sent are ones that no peer may send, and
+// the rank has to refuse them (F3).
 #include <algorithm>
 #include <cstring>
 #include <map>

@@ -1,8 +1,9 @@
-// What a group that goes through host memory (reducer/comm/staged_group.h) tells its owner where
-// its GPU is late or does not answer, where memory is refused, and where the group below it refuses
-// a collective or fails. Several collectives are on their way then, of the host, too. Each ends in
-// time (F1), with the right bits (F3) or an error that names it and this rank (F2). Nothing
-// succeeds behind an error, and no memory is given back that the GPU still uses (F8).
+// This component checks what a group that goes through host memory (reducer/comm/staged_group.h)
+// reports when its GPU is late or does not answer, when memory is refused, and when the group
+// below it refuses a collective or fails. Several collectives are in flight then, some of them
+// on host memory. Each must end in time (F1), with the right bits (F3) or with an error that
+// names it and this rank (F2). After an error nothing may succeed, and no memory may be freed
+// that the GPU still uses (F8).
 #include "reducer/comm/staged_group.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
-// What ranks with uneven inputs decide by what all of them announce (reducer/uneven_inputs.h),
-// where chance makes the announcements (S2). The ranks of a program come to the same point, as they
-// train alike.
+// This component checks what ranks with uneven inputs decide from what all of them announce
+// (reducer/uneven_inputs.h). Chance makes the announcements (S2). The ranks of a program would
+// all reach the same state, as they train alike.
 #include "reducer/uneven_inputs.h"
 
 #include <fmt/format.h>

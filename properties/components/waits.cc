@@ -1,8 +1,8 @@
-// Whether whoever waits for a collective learns how it ended, and when it is over
-// (reducer/comm/process_group.h): groups go on for a while and then end their collective, or stop
-// for ever. A caller gets the collective's own result as soon as it is there; it does not give up
-// while the groups go on, and gives up some time after they have stopped (F1). And what a failure
-// says about the collective in which it arose, and about the rank that has aborted its group for it
+// This component checks that whoever waits for a collective learns how and when it ended
+// (reducer/comm/process_group.h). Its groups go on for a while and then end their collective, or
+// stop for ever. A caller gets the collective's own result as soon as there is one; it does not
+// give up while the groups go on, and it gives up some time after they have stopped (F1). The
+// error must say in which collective the failure arose, and which rank aborted its group for it
 // (F2, F5, F7).
 #include <fmt/format.h>
 
