@@ -22,6 +22,7 @@ reference::Contract contract_of(const Profile& profile) {
   reference::Contract contract = reference::Contract::lockstep();
   if (const auto version = faults::nccl_release(profile.nccl))
     contract.nccl_ring = ring_of(*version);
+  contract.sums = profile.sums;
   return contract;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "properties/subject/torch/model/policies.h"
+#include "reference/contract.h"
 #include "reference/expectation.h"
 #include "reference/model.h"
 #include "reference/program.h"
@@ -21,15 +22,17 @@ struct Profile {
   // kLockstep: the release of NCCL in the simulator (faults/sim/nccl/nccl_profile.h), by name;
   // empty: the one that the simulator has by itself. The order of additions is that release's.
   std::string nccl;
+  // kLockstep: how the subject adds and scales, where it declares that (declared_sums.h).
+  reference::DeclaredSums sums;
   // The subject is known by its gradients and by which of its calls raise. Its collectives, the
   // storage of its gradients and what its errors name are not looked at.
   bool gradients_alone = false;
 
   static Profile lockstep() { return {}; }
   // Of the system's version, or of another one.
-  static Profile torch() { return {Kind::kTorch, {}, {}, false}; }
+  static Profile torch() { return {.kind = Kind::kTorch}; }
   static Profile torch(const torch_model::Version& version) {
-    return {Kind::kTorch, torch_model::policies_of(version), {}, false};
+    return {.kind = Kind::kTorch, .policies = torch_model::policies_of(version)};
   }
   bool is_torch() const { return kind == Kind::kTorch; }
   // Whether an error is judged by the call that raises it, and not by what it names.

@@ -14,6 +14,7 @@
 
 #include "properties/process/child.h"
 #include "properties/process/process_end.h"
+#include "properties/subject/declared_sums.h"
 #include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
@@ -24,7 +25,7 @@ using Json = nlohmann::json;
 
 // What a Python answers: the version of the messages of
 // properties/subject/python/lockstep/ranks.py.
-constexpr int kMessages = 2;
+constexpr int kMessages = 3;
 constexpr auto kLoadLimit = std::chrono::seconds(120);  // for a busy machine that loads torch
 constexpr std::size_t kMaxAnswer = std::size_t{1} << 20;
 // How a shell ends whose program cannot be run, or is not there.
@@ -117,6 +118,21 @@ std::string read_capabilities(const Json& declared, Capabilities& capabilities) 
   return {};
 }
 
+// Reads how the wrapper adds and scales. With a declared order values may round, and averages of
+// three ranks, too. Returns an error text if something is not known.
+std::string read_sums(const Json& json, Subject& subject) {
+  const std::string order = json.at("order");
+  const std::string scale = json.at("scale");
+  if (order.empty() && scale.empty()) return {};
+  if (subject.profile.is_torch())
+    return "it declares an order or a scale, which the contract 'torch' says: leave one of them out";
+  Result<reference::DeclaredSums> sums = declared_sums(order, scale);
+  if (!sums) return sums.error().failure().detail;
+  subject.profile.sums = *sums;
+  if (sums->order) subject.capabilities = subject.capabilities.with(Capability::kRounding);
+  return {};
+}
+
 // Reads what the Python said. Returns an error text if it is no answer, or says what is wrong.
 std::string read_answer(const std::string& text, Subject& subject) {
   const Json json = Json::parse(text, nullptr, false);
@@ -136,7 +152,7 @@ std::string read_answer(const std::string& text, Subject& subject) {
     return fmt::format("it declares the contract '{}': give 'lockstep' or 'torch'", contract);
   }
   subject.profile.gradients_alone = true;
-  return {};
+  return read_sums(json, subject);
 }
 
 }  // namespace

@@ -26,12 +26,11 @@ std::vector<OrderRun> order_of(const Setting& setting, std::size_t ranks, std::u
 // Returns the sum of the contributions of all ranks in the declared order (G3). They begin at
 // `offset` of a buffer of `count` numbers, on which that order depends. Padding between members is
 // zeros, and stays zeros: of each run only what lies in the parameter is added.
-Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, std::uint64_t offset,
-                      std::vector<Elements> contributions) {
+Elements sum_by(const std::vector<OrderRun>& order, DType wire, std::uint64_t offset,
+                std::vector<Elements> contributions) {
   const std::size_t values = contributions.front().size();
-  assert(offset + values <= count);
   std::size_t begin = 0;
-  for (const OrderRun& run : order_of(setting, contributions.size(), count, wire)) {
+  for (const OrderRun& run : order) {
     if (run.end <= offset + begin) continue;
     if (begin == values) break;
     const std::size_t end = std::min<std::size_t>(values, run.end - offset);
@@ -45,6 +44,13 @@ Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, s
   }
   assert(begin == values);
   return std::move(contributions[0]);
+}
+
+Elements sum_in_order(const Setting& setting, DType wire, std::uint64_t count, std::uint64_t offset,
+                      std::vector<Elements> contributions) {
+  assert(offset + contributions.front().size() <= count);
+  const std::vector<OrderRun> order = order_of(setting, contributions.size(), count, wire);
+  return sum_by(order, wire, offset, std::move(contributions));
 }
 
 // Whether some replica of some rank has it in a part of the parameter.
@@ -71,28 +77,61 @@ std::vector<Elements> dense_contributions(const Setting& setting, const Contribu
   return contributions;
 }
 
-// The values scaled once, before the sum (G2), and rounded to what travels (S4).
-Elements scaled(DType dtype, DType wire, std::uint32_t divisor, Elements values) {
-  scale_values(dtype, values.data(), values.data(), scale_factor(dtype, divisor), values.size());
+bool is_before(Scaling scaling) {
+  return scaling == Scaling::kMultiplyBefore || scaling == Scaling::kDivideBefore;
+}
+
+// The values scaled once. A quotient of two numbers of a dtype that is rounded to double and then to
+// the dtype is the one that is rounded once: double has more than twice the bits and two (for
+// float64 the second rounding does nothing).
+Elements scaled(Scaling scaling, DType dtype, std::uint32_t divisor, Elements values) {
+  if (scaling == Scaling::kMultiplyBefore || scaling == Scaling::kMultiplyAfter)
+    scale_values(dtype, values.data(), values.data(), scale_factor(dtype, divisor), values.size());
+  if (scaling == Scaling::kDivideBefore || scaling == Scaling::kDivideAfter)
+    for (double& value : values) value = nearest(dtype, value / divisor);
+  return values;
+}
+
+// What one rank sends: scaled, if that comes before the sum (G2), and rounded to what travels (S4).
+Elements sent(Scaling scaling, DType dtype, DType wire, std::uint32_t divisor, Elements values) {
+  if (is_before(scaling)) values = scaled(scaling, dtype, divisor, std::move(values));
   if (wire != dtype)
     for (double& value : values) value = nearest(wire, value);
   return values;
 }
 
+// The sum of a gradient for which somebody else's reducer has a collective of its own. Where nobody
+// knows the order, it is that of the ranks, and `knows_order` is false: the bits are not judged.
+Elements sum_as_declared(const Setting& setting, DType wire, std::vector<Elements> contributions,
+                         bool& knows_order) {
+  const auto ranks = static_cast<std::uint32_t>(contributions.size());
+  const std::uint64_t count = contributions.front().size();
+  std::vector<OrderRun> order = setting.contract.sums.order(ranks, count, wire);
+  knows_order = !order.empty() || count == 0;
+  if (!knows_order) order = rank_order(ranks, count);
+  return sum_by(order, wire, 0, std::move(contributions));
+}
+
 Tensor reduce_dense(const Setting& setting, const ExpectedBucket& bucket, std::size_t member,
-                    std::uint32_t divisor, const Contributors& contributors) {
+                    std::uint32_t divisor, const Contributors& contributors, bool& knows_order) {
   assert(member < bucket.parameters.size());
   const DType wire = wire_dtype(setting.options().hook, bucket.dtype);
   std::vector<Elements> values =
       dense_contributions(setting, contributors, bucket.parameters[member]);
   const HookResult result = setting.options().hook_result;
   if (result == HookResult::kZeros) return {{}, Elements(values.front().size())};
+  const Scaling scaling =
+      result == HookResult::kMean ? setting.contract.sums.scaling : Scaling::kNone;
   if (result == HookResult::kMean)
-    for (Elements& each : values) each = scaled(bucket.dtype, wire, divisor, std::move(each));
+    for (Elements& each : values)
+      each = sent(scaling, bucket.dtype, wire, divisor, std::move(each));
   const std::uint64_t parts = parts_of(bucket.dtype);
-  return {{},
-          sum_in_order(setting, wire, bucket.count * parts, bucket.offsets[member] * parts,
-                       std::move(values))};
+  Elements sum = setting.contract.sums.order
+                     ? sum_as_declared(setting, wire, std::move(values), knows_order)
+                     : sum_in_order(setting, wire, bucket.count * parts,
+                                    bucket.offsets[member] * parts, std::move(values));
+  if (!is_before(scaling)) sum = scaled(scaling, bucket.dtype, divisor, std::move(sum));
+  return {{}, std::move(sum)};
 }
 
 // A parameter that no rank used takes part, too, as a hook does not know (S4).
@@ -168,8 +207,12 @@ std::vector<Reduced> reduce_bucket(const Setting& setting, const ExpectedBucket&
     else if (setting.options().hook_result == HookResult::kLocal)
       for (Elements& values : dense_contributions(setting, contributors, p))
         reduced.tensors.push_back({{}, std::move(values)});
-    else
-      reduced.tensors.push_back(reduce_dense(setting, bucket, m, divisor, contributors));
+    else {
+      bool knows_order = true;
+      reduced.tensors.push_back(
+          reduce_dense(setting, bucket, m, divisor, contributors, knows_order));
+      if (!knows_order) reduced.is_order_dependent = true;
+    }
   }
   return all;
 }

@@ -81,6 +81,93 @@ def does_not_divide(module):
     return Sums(module)
 
 
+def divides_before(module):
+    """It scales each rank's gradient, and declares that it divides the sum: other bits, where values round."""
+
+    class Before(Wrapper):
+        def average(self, parameter, ranks):
+            parameter.grad /= ranks
+            dist.all_reduce(parameter.grad)
+
+    return Before(module)
+
+
+divides_before.order, divides_before.scale = "Gloo's ring", "divide after"
+
+
+def adds_from_the_last(module):
+    """It adds from the last rank down, and declares the order of the ranks."""
+
+    class FromTheLast(Wrapper):
+        def average(self, parameter, ranks):
+            parts = [torch.empty_like(parameter) for _ in range(ranks)]
+            dist.all_gather(parts, parameter.grad.contiguous())
+            total = parts[-1]
+            for part in parts[-2::-1]:
+                total = total + part
+            parameter.grad = total / ranks
+
+    return FromTheLast(module)
+
+
+adds_from_the_last.order, adds_from_the_last.scale = "rank order", "divide after"
+
+
+def adds_by_rank(module):
+    """Right: it gathers the gradients, and adds them in the order that it declares."""
+
+    class ByRank(Wrapper):
+        def average(self, parameter, ranks):
+            parts = [torch.empty_like(parameter) for _ in range(ranks)]
+            dist.all_gather(parts, parameter.grad.contiguous())
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            parameter.grad = total / ranks
+
+    return ByRank(module)
+
+
+adds_by_rank.order, adds_by_rank.scale = "rank order", "divide after"
+
+
+def sums(module):
+    """Right: a loss that was divided by the tokens of all ranks already needs the sum of the gradients."""
+    return does_not_divide(module)
+
+
+sums.scale = "sum"
+
+
+def averages(module):
+    """It averages, and declares that it sums."""
+    return Wrapper(module)
+
+
+averages.scale = "sum"
+
+
+def unknown_order(module):
+    return Wrapper(module)
+
+
+unknown_order.order = "alphabetical"
+
+
+def unknown_library(module):
+    return Wrapper(module)
+
+
+unknown_library.order = "mpich==1.0"
+
+
+def unknown_scale(module):
+    return Wrapper(module)
+
+
+unknown_scale.scale = "halve"
+
+
 def raises(module):
     raise ValueError("the wrapper does not like this module\nand says so in two lines")
 

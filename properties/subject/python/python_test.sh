@@ -51,6 +51,16 @@ pipeline=$here/../../corpus/pipeline-of-microbatches.json
 expect 0 "ok" run replay "$pipeline" --subject "python:$work/examples/ddp.py:wrap"
 expect 65 "bits" run replay "$pipeline" --subject "python:$work/examples/ddp.py:wrap" --contract lockstep
 
+# What a wrapper declares of its sums: then values round, and cases have three ranks. Right ones pass, and lies are found.
+expect 0 " 0 failing" run fuzz --subject "$(wrong adds_by_rank)" --cases 30 --seed 5 --jobs 2
+expect 65 "bits" run fuzz --subject "$(wrong adds_from_the_last)" --time 60 --seed 5 --jobs 2 --shrink-time 0 --out found
+expect 65 "bits" run fuzz --subject "$(wrong divides_before)" --time 60 --seed 5 --jobs 2 --shrink-time 0 --out found
+expect 0 " 0 failing" run fuzz --subject "$(wrong sums)" --cases 20 --seed 5 --jobs 2
+expect 65 "bits" run fuzz --subject "$(wrong averages)" --time 60 --seed 5 --jobs 2 --shrink-time 0 --out found
+expect 1 "it declares the order 'alphabetical': give a library" run replay case.json --subject "$(wrong unknown_order)"
+expect 1 "it declares the order 'mpich==1.0', and known are those of" run replay case.json --subject "$(wrong unknown_library)"
+expect 1 "it declares the scale 'halve': give 'multiply before'" run replay case.json --subject "$(wrong unknown_scale)"
+
 expect 65 "bits" run fuzz --subject "$(wrong counts_passes)" --time 60 --seed 4 --jobs 2 --shrink-time 0 --out found
 misbehaves 65 does_not_divide "these bits are"
 misbehaves 71 raises "ValueError: the wrapper does not like this module"

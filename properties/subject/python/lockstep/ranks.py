@@ -22,7 +22,7 @@ import warnings
 if __name__ == "__main__":  # run as a file: the package is in the folder above
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-MESSAGES = 2  # properties/subject/python_subject.cc
+MESSAGES = 3  # properties/subject/python_subject.cc
 MARK = 0x4C6F636B73746570  # properties/process/message.cc
 PR_SET_PDEATHSIG = 1
 SCALARS = "scalars"  # a capability that concerns ranks alone: parameters without a dimension
@@ -127,7 +127,8 @@ def probe(path, name):
         function = load_wrapper(path, name)
         can = sorted(declared(function) - {SCALARS})
         said = {"messages": MESSAGES, "torch": torch.__version__, "can": can,
-                "contract": str(getattr(function, "contract", "lockstep"))}
+                "contract": str(getattr(function, "contract", "lockstep")),
+                "order": str(getattr(function, "order", "")), "scale": str(getattr(function, "scale", ""))}
     except NotUsable as error:
         said = {"error": str(error)}
     os.write(answer, json.dumps(said).encode())
