@@ -16,6 +16,12 @@ fuzz() { # fuzz SUBJECT OPTION...
 
 expect 0 "0 failing" fuzz example --time 2 --jobs 2
 
+# Gradients are held to the scale that a subject declares: the right ones pass, and the others are found.
+for name in sums divides_after; do expect 0 " 0 failing" fuzz "$name" --lane sim --cases 400 --jobs 2; done
+for name in false_sums false_division undeclared_sums; do
+  expect 65 "these bits are" fuzz "$name" --lane sim --cases 400 --jobs 2
+done
+
 # A worker that has exited is not done, whatever its exit status.
 expect 68 "exited with status 0, without having said that it was done" fuzz exiting --time 20 --jobs 2
 expect 68 "closed its connection" fuzz closing --time 20 --jobs 2

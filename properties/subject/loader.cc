@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "properties/subject/declared_sums.h"
 namespace lockstep::properties {
 namespace {
 
@@ -74,11 +75,12 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
         fmt::format("the subject '{}' speaks interface version {}, this Lockstep version {}: build "
                     "it with the lockstep_subject.h of this Lockstep",
                     whose, table->abi, kAbi));
-  if (table->size < sizeof(lockstep_subject))
+  constexpr std::uint32_t kLeastSize = offsetof(lockstep_subject, scale);
+  if (table->size < kLeastSize)
     return refused(
         fmt::format("the table of the subject '{}' says that it has {} bytes, and interface "
-                    "version {} has {}: set its size to sizeof(lockstep_subject)",
-                    whose, table->size, kAbi, sizeof(lockstep_subject)));
+                    "version {} has {} or more: set its size to sizeof(lockstep_subject)",
+                    whose, table->size, kAbi, kLeastSize));
   if (table->name == nullptr || table->name[0] == '\0')
     return refused(fmt::format("the subject '{}' has no name: set the name in its table", whose));
   const Capabilities capabilities =
@@ -96,6 +98,12 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
   if (const std::string missing = holes(*table, capabilities); !missing.empty())
     return refused(
         fmt::format("the table of the subject '{}' lacks functions: {}", whose, missing));
+  std::string scale;
+  if (table->size >= kLeastSize + sizeof table->scale && table->scale != nullptr)
+    scale = table->scale;
+  if (const auto sums = declared_sums({}, scale); !sums)
+    return refused(
+        fmt::format("the subject '{}': {}", whose, sums.error().failure().detail));
   // The host implements these: the interface is the same with them.
   const Capabilities with_host = capabilities.with(Capability::kConstants)
                                      .with(Capability::kRounding)
@@ -103,9 +111,10 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
                                      .with(Capability::kUndefined);
   const Capabilities between =
       capabilities.has(Capability::kNoGrad) ? with_host.with(Capability::kBetween) : with_host;
-  return LoadedSubject{table, capabilities.has(Capability::kKeepOutputs)
-                                  ? between.with(Capability::kHoldOutputs)
-                                  : between};
+  return LoadedSubject{
+      table,
+      capabilities.has(Capability::kKeepOutputs) ? between.with(Capability::kHoldOutputs) : between,
+      scale};
 }
 
 Result<LoadedSubject> load_subject(const std::string& path, const std::function<void()>& opened) {

@@ -4,7 +4,6 @@
 // does not exist, is no library, has no entry point or another version of the interface, or its
 // table lacks functions. The library remains loaded until the process ends. Threads: any, one call
 // at a time.
-// library stays loaded until the process ends. Threads: any, one call at a time.
 #pragma once
 
 #include <functional>
@@ -25,6 +24,7 @@ constexpr Capabilities hosted_capabilities() {
 struct LoadedSubject {
   const lockstep_subject* table = nullptr;
   Capabilities capabilities;
+  std::string scale;  // as it declares it; one that declared_sums() takes
 };
 
 // `path` is a path; the loader never searches the linker's folders for it. `opened` is called after

@@ -143,6 +143,25 @@ TEST(Loader, RefusesATableThatIsTooShort) {
   EXPECT_THAT(refusal(table), HasSubstr("sizeof(lockstep_subject)"));
 }
 
+// A subject built with the header of Lockstep 0.1.0, whose table ended before `scale`.
+TEST(Loader, TakesATableFromBeforeScale) {
+  lockstep_subject table = full_table();
+  table.size = offsetof(lockstep_subject, scale);
+  table.scale = "not to be read";
+  EXPECT_EQ(refusal(table), "accepted");
+  table.size -= 1;
+  EXPECT_THAT(refusal(table), HasSubstr("sizeof(lockstep_subject)"));
+}
+
+TEST(Loader, TakesTheScalesThatThereAre) {
+  lockstep_subject table = full_table();
+  table.scale = "divide after";
+  EXPECT_EQ(refusal(table), "accepted");
+  EXPECT_EQ(check_subject(&table, "mine")->scale, "divide after");
+  table.scale = "halve";
+  EXPECT_THAT(refusal(table), HasSubstr("the scale 'halve': give 'multiply before'"));
+}
+
 // A subject built with a later header of the same version.
 TEST(Loader, TakesATableThatHasGrown) {
   lockstep_subject table = full_table();

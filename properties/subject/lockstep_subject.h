@@ -306,6 +306,12 @@ struct lockstep_subject {
   int32_t (*reset)(void* self, const lockstep_setup* setup, lockstep_error* error);
   /* Returns 1 if the subject refuses work because of an earlier failure (P12). */
   int32_t (*poisoned)(void* self);
+
+  /* How the subject makes the average: "multiply before" (by 1/N, each contribution before the sum;
+   * G2), "multiply after", "divide before", "divide after" (by N), or "sum" (there is none; the
+   * gradients are sums). It is held to that, bit for bit. NULL, or a table that ends before this
+   * member: "multiply before". */
+  const char* scale;
 };
 
 /* The library exports this function. `host_abi` is the LOCKSTEP_ABI of the host. It returns NULL if

@@ -6,11 +6,13 @@
 
 #include "properties/process/child.h"
 #include "properties/subject/loader.h"
+#include "reducer/base/check.h"
 
 namespace lockstep::properties {
 namespace {
 
-// The child's messages: first that the library is open, then one of the other two.
+// The child's messages: first that the library is open, then one of the other two. A claim has the
+// bits of the capabilities, a space, and the scale.
 constexpr char kOpened = 'o';
 constexpr char kClaims = 'c';
 constexpr char kRefused = 'r';
@@ -18,7 +20,7 @@ constexpr char kRefused = 'r';
 void probe(const std::string& path, ChildLine& line) {
   const Result<LoadedSubject> loaded =
       load_subject(path, [&line] { line.send(std::string(1, kOpened)); });
-  line.send(loaded ? kClaims + std::to_string(loaded->capabilities.bits())
+  line.send(loaded ? fmt::format("{}{} {}", kClaims, loaded->capabilities.bits(), loaded->scale)
                    : kRefused + loaded.error().failure().detail);
 }
 
@@ -28,7 +30,7 @@ tl::unexpected<Status> not_usable(std::string what) {
 
 }  // namespace
 
-Result<Capabilities> probe_library(const std::string& path, std::chrono::milliseconds limit) {
+Result<LoadedSubject> probe_library(const std::string& path, std::chrono::milliseconds limit) {
   Child child;
   if (const Status status = child.start([&path](ChildLine& line) { probe(path, line); });
       !status.ok())
@@ -54,8 +56,9 @@ Result<Capabilities> probe_library(const std::string& path, std::chrono::millise
     stage = "in " LOCKSTEP_ENTRY "()";
   }
   std::uint64_t bits = 0;
-  std::from_chars(text.data() + 1, text.data() + text.size(), bits);
-  return Capabilities::from_bits(bits);
+  const char* end = std::from_chars(text.data() + 1, text.data() + text.size(), bits).ptr;
+  LOCKSTEP_CHECK_LT(end, text.data() + text.size());
+  return LoadedSubject{nullptr, Capabilities::from_bits(bits), std::string(end + 1)};
 }
 
 }  // namespace lockstep::properties

@@ -9,14 +9,15 @@
 #include <chrono>
 #include <string>
 
-#include "properties/case/capabilities.h"
+#include "properties/subject/loader.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
 
 constexpr std::chrono::milliseconds kProbeLimit = std::chrono::seconds(20);
 
-Result<Capabilities> probe_library(const std::string& path,
-                                   std::chrono::milliseconds limit = kProbeLimit);
+// The table of the result is null: it is that of the child.
+Result<LoadedSubject> probe_library(const std::string& path,
+                                    std::chrono::milliseconds limit = kProbeLimit);
 
 }  // namespace lockstep::properties

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "faults/seeded/seeded.h"
+#include "properties/subject/declared_sums.h"
 #include "properties/subject/loader.h"
 #include "properties/subject/probe_library.h"
 #include "properties/subject/python_subject.h"
@@ -89,12 +90,13 @@ Result<Subject> parse_subject(const std::string& text) {
 
 Result<Subject> find_subject(const std::string& text) {
   if (!names_library(text)) return parse_subject(text);
-  const Result<Capabilities> found = probe_library(text);
+  const Result<LoadedSubject> found = probe_library(text);
   if (!found) return failed(found.error());
   Subject subject;
   subject.kind = Subject::Kind::kHosted;
   subject.id = text;
-  subject.capabilities = *found;
+  subject.capabilities = found->capabilities;
+  subject.profile.sums = *declared_sums({}, found->scale);
   return subject;
 }
 
@@ -105,6 +107,7 @@ Status open_subject(Subject& subject) {
     if (!loaded) return loaded.error();
     subject.table = loaded->table;
     subject.capabilities = loaded->capabilities;
+    subject.profile.sums = *declared_sums({}, loaded->scale);
   }
   if (!subject.against) return {};
   Subject other = *subject.against;

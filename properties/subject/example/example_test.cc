@@ -144,9 +144,16 @@ TEST(ExitingSubject, IsACrashOnGlooToo) {
 }
 
 std::string told_of(const std::string& name, std::chrono::milliseconds limit = kProbeLimit) {
-  const Result<Capabilities> found = probe_library(
+  const Result<LoadedSubject> found = probe_library(
       std::string(LOCKSTEP_SUBJECT_DIR) + "/liblockstep_" + name + "_subject.so", limit);
   return found ? "taken" : found.error().failure().detail;
+}
+
+TEST(ProbeLibrary, TellsHowTheSubjectScales) {
+  const Result<LoadedSubject> found =
+      probe_library(LOCKSTEP_SUBJECT_DIR "/liblockstep_sums_subject.so");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->scale, "sum");
 }
 
 TEST(ProbeLibrary, SaysWhatAConstructorDid) {

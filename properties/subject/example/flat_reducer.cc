@@ -32,20 +32,36 @@ int32_t fail(const FlatReducer& reducer, int32_t code, const char* detail, locks
   return code;
 }
 
-// Gradients are scaled before the sum, by a multiplication with the rounded 1/N (G1, G2). An
-// undefined gradient counts as zeros.
+#ifndef LOCKSTEP_EXAMPLE_SCALE  // scaling_reducers.cc has other ways
+// Gradients are scaled before the sum, by a multiplication with the rounded 1/N (G1, G2).
 template <class T>
-void gather(const FlatReducer& reducer, const lockstep_member& member, T* bucket) {
-  const T factor = T(1) / static_cast<T>(reducer.setup->world);
-  const void* memory = reducer.host->gradient(reducer.host, member.parameter, nullptr);
-  const T* gradient = static_cast<const T*>(memory);
-  for (uint64_t i = 0; i < member.count; ++i)
-    bucket[member.offset + i] = gradient != nullptr ? gradient[i] * factor : T(0);
+T scaled_before(T gradient, uint32_t world) {
+  return gradient * (T(1) / static_cast<T>(world));
 }
 
 template <class T>
-void scatter(const lockstep_member& member, const T* bucket, T* gradient) {
-  for (uint64_t i = 0; i < member.count; ++i) gradient[i] = bucket[member.offset + i];
+T scaled_after(T sum, uint32_t) {
+  return sum;
+}
+
+constexpr const char* kScale = nullptr;  // lockstep_subject::scale
+#endif
+
+// An undefined gradient counts as zeros.
+template <class T>
+void gather(const FlatReducer& reducer, const lockstep_member& member, T* bucket) {
+  const void* memory = reducer.host->gradient(reducer.host, member.parameter, nullptr);
+  const T* gradient = static_cast<const T*>(memory);
+  for (uint64_t i = 0; i < member.count; ++i)
+    bucket[member.offset + i] =
+        gradient != nullptr ? scaled_before(gradient[i], reducer.setup->world) : T(0);
+}
+
+template <class T>
+void scatter(const FlatReducer& reducer, const lockstep_member& member, const T* bucket,
+             T* gradient) {
+  for (uint64_t i = 0; i < member.count; ++i)
+    gradient[i] = scaled_after(bucket[member.offset + i], reducer.setup->world);
 }
 
 int32_t start_bucket(FlatReducer& reducer, uint32_t index, lockstep_error* error) {
@@ -76,9 +92,9 @@ int32_t finish_bucket(FlatReducer& reducer, uint32_t index, lockstep_error* erro
     void* gradient = reducer.host->result(reducer.host, member.parameter, error);
     if (gradient == nullptr) return error->code;
     if (bucket.dtype == LOCKSTEP_FLOAT64)
-      scatter(member, static_cast<const double*>(memory), static_cast<double*>(gradient));
+      scatter(reducer, member, static_cast<const double*>(memory), static_cast<double*>(gradient));
     else
-      scatter(member, static_cast<const float*>(memory), static_cast<float*>(gradient));
+      scatter(reducer, member, static_cast<const float*>(memory), static_cast<float*>(gradient));
   }
   return LOCKSTEP_OK;
 }
@@ -178,6 +194,7 @@ lockstep_subject make_table() {
   table.backward_end = backward_end;
   table.backward_failed = backward_failed;
   table.check_complete = check_complete;
+  table.scale = kScale;
   return table;
 }
 
