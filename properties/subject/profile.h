@@ -30,9 +30,15 @@ struct Profile {
 
   static Profile lockstep() { return {}; }
   // Of the system's version, or of another one.
-  static Profile torch() { return {.kind = Kind::kTorch}; }
+  static Profile torch() { return of_torch({}); }
   static Profile torch(const torch_model::Version& version) {
-    return {.kind = Kind::kTorch, .policies = torch_model::policies_of(version)};
+    return of_torch(torch_model::policies_of(version));
+  }
+  static Profile of_torch(const torch_model::Policies& policies) {
+    Profile profile;
+    profile.kind = Kind::kTorch;
+    profile.policies = policies;
+    return profile;
   }
   bool is_torch() const { return kind == Kind::kTorch; }
   // Whether an error is judged by the call that raises it, and not by what it names.
