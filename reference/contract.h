@@ -26,8 +26,8 @@ enum class Scaling : std::uint8_t {
 // How somebody else's reducer sums, where it declares that instead of being held to G2 and G3.
 struct DeclaredSums {
   // The order of additions of a parameter's gradient, which a collective of its own sums: one plan
-  // for `elements` numbers of the dtype. An empty plan means that nobody knows it; the bits are then
-  // not judged. Without a function the order is the contract's, over whole buckets.
+  // for `elements` numbers of the dtype. An empty plan means that nobody knows it; the bits are
+  // then not judged. Without a function the order is the contract's, over whole buckets.
   std::function<std::vector<OrderRun>(std::uint32_t ranks, std::uint64_t elements, DType dtype)>
       order;
   Scaling scaling = Scaling::kMultiplyBefore;

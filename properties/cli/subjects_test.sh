@@ -19,7 +19,7 @@ expect 0 "0 failing" fuzz example --time 2 --jobs 2
 # Gradients are held to the scale that a subject declares: the right ones pass, and the others are found.
 for name in sums divides_after; do expect 0 " 0 failing" fuzz "$name" --lane sim --cases 400 --jobs 2; done
 for name in false_sums false_division undeclared_sums; do
-  expect 65 "these bits are" fuzz "$name" --lane sim --cases 400 --jobs 2
+  expect 65 "wrong bits (oracle: bits" fuzz "$name" --lane sim --cases 400 --jobs 2
 done
 
 # A worker that has exited is not done, whatever its exit status.

@@ -91,9 +91,10 @@ Result<reference::DeclaredSums> declared_sums(const std::string& order, const st
     is_known = true;
   }
   if (!is_known)
-    return not_known(fmt::format("it declares the scale '{}': give 'multiply before', 'multiply "
-                               "after', 'divide before', 'divide after' or 'sum'",
-                               scale));
+    return not_known(
+        fmt::format("it declares the scale '{}': give 'multiply before', 'multiply "
+                    "after', 'divide before', 'divide after' or 'sum'",
+                    scale));
   if (order.empty()) return sums;
   const std::size_t equals = order.find("==");
   if (equals == std::string::npos) {
@@ -111,8 +112,8 @@ Result<reference::DeclaredSums> declared_sums(const std::string& order, const st
   const std::string library = order.substr(0, equals);
   const std::string version = order.substr(equals + 2);
   if (!is_in_atlas(library, version))
-    return not_known(fmt::format("it declares the order '{}', and known are those of {}", order,
-                               libraries()));
+    return not_known(
+        fmt::format("it declares the order '{}', and known are those of {}", order, libraries()));
   sums.order = [library, version](std::uint32_t ranks, std::uint64_t elements, DType dtype) {
     return ranks == 1 ? reference::rank_order(1, elements)
                       : plan_of_library(library, version, ranks, elements, dtype);

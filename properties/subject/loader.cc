@@ -102,8 +102,7 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
   if (table->size >= kLeastSize + sizeof table->scale && table->scale != nullptr)
     scale = table->scale;
   if (const auto sums = declared_sums({}, scale); !sums)
-    return refused(
-        fmt::format("the subject '{}': {}", whose, sums.error().failure().detail));
+    return refused(fmt::format("the subject '{}': {}", whose, sums.error().failure().detail));
   // The host implements these: the interface is the same with them.
   const Capabilities with_host = capabilities.with(Capability::kConstants)
                                      .with(Capability::kRounding)

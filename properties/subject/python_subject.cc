@@ -125,7 +125,8 @@ std::string read_sums(const Json& json, Subject& subject) {
   const std::string scale = json.at("scale");
   if (order.empty() && scale.empty()) return {};
   if (subject.profile.is_torch())
-    return "it declares an order or a scale, which the contract 'torch' says: leave one of them out";
+    return "it declares an order or a scale, which the contract 'torch' says: leave one of them "
+           "out";
   Result<reference::DeclaredSums> sums = declared_sums(order, scale);
   if (!sums) return sums.error().failure().detail;
   subject.profile.sums = *sums;

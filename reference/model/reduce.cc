@@ -81,8 +81,8 @@ bool is_before(Scaling scaling) {
   return scaling == Scaling::kMultiplyBefore || scaling == Scaling::kDivideBefore;
 }
 
-// The values scaled once. A quotient of two numbers of a dtype that is rounded to double and then to
-// the dtype is the one that is rounded once: double has more than twice the bits and two (for
+// The values scaled once. A quotient of two numbers of a dtype that is rounded to double and then
+// to the dtype is the one that is rounded once: double has more than twice the bits and two (for
 // float64 the second rounding does nothing).
 Elements scaled(Scaling scaling, DType dtype, std::uint32_t divisor, Elements values) {
   if (scaling == Scaling::kMultiplyBefore || scaling == Scaling::kMultiplyAfter)
