@@ -15,7 +15,7 @@
 #include "properties/case/describe.h"
 #include "properties/case/fields.h"
 #include "properties/lane/python_job.h"
-#include "properties/report/python_runner.h"
+#include "properties/report/python_parts.h"
 #include "properties/subject/torch/model/hook_model.h"
 #include "properties/subject/torch_subject.h"
 #include "reducer/base/check.h"
