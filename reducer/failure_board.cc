@@ -321,24 +321,6 @@ void blame_silent(Failure& failure, int silent) {
 
 }  // namespace
 
-bool concerns_group(Code code) {
-  switch (code) {
-    case Code::kMismatch:
-    case Code::kPeerLost:
-    case Code::kTimeout:
-    case Code::kTransport:
-    case Code::kAborted:
-    case Code::kCorrupted:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_of_group(const Failure& failure) {
-  return concerns_group(failure.code) && !failure.collective.empty();
-}
-
 FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {
   LOCKSTEP_CHECK(store_ != nullptr);

@@ -31,13 +31,6 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// Whether a failure with this code is one of the group itself. The group is dead after such a
-// failure, whether or not a pass had launched anything.
-bool concerns_group(Code code);
-// Whether a collective of the group failed. Such a failure names the rank that is its cause, or
-// none where the group does not know it; it is not the fault of the rank that noticed it.
-bool is_of_group(const Failure& failure);
-
 class FailureBoard {
  public:
   FailureBoard(std::shared_ptr<Store> store, int rank, int size);

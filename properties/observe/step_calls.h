@@ -1,5 +1,5 @@
-// StepCalls: the calls that a rank makes in a step, as reference/program.h says, with a real engine
-// and a subject. The rank holds outputs of the step before, which may outlive the subject and a
+// StepCalls: the calls that a rank makes in a step, as reference/job.h says, with a real engine and
+// a subject. The rank holds outputs of the step before, which may outlive the subject and a
 // recovery.
 //
 // Threads: the one that trains. All arguments of the constructor outlive it.

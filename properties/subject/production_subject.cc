@@ -332,7 +332,7 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
   // view that nobody used may lie in a bucket of an earlier reducer, or, if it was swapped, of an
   // earlier layout.
   static bool may_keep_more(const reference::Program& program) {
-    const reference::Options& options = program.options;
+    const reference::Replicated& options = program.options;
     const bool compresses =
         options.hook == reference::Hook::kFloat16 || options.hook == reference::Hook::kBFloat16;
     if (options.hook == reference::Hook::kPowerSgd || (compresses && options.rebuild)) return true;
