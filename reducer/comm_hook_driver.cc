@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "reducer/base/check.h"
+#include "reducer/base/status.h"
 #include "reducer/device/device.h"
-#include "reducer/failure_board.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

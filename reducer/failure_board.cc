@@ -210,6 +210,102 @@ bool is_loss_without_name(const Failure& report) {
   return report.code == Code::kPeerLost && report.rank == kNone && report.suspect == kNone;
 }
 
+// What the reports of a group show.
+struct Evidence {
+  const Reports& reports;
+  const Silence& silence;
+};
+
+// Whom a rule takes for the one that stopped the others.
+struct Cause {
+  const Failure* report = nullptr;  // what a rank reports; null: the silent rank
+};
+
+std::optional<Cause> by_report(const Failure* report) {
+  return report == nullptr ? std::nullopt : std::optional(Cause{report});
+}
+
+// Where the suspicions of others end, if nobody suspects a rank that is silent.
+const Failure* end_beside_silence(const Evidence& evidence) {
+  const bool may_be_done = evidence.silence.ranks > 0 && !evidence.silence.is_suspected;
+  return may_be_done ? suspected_by_others(evidence.reports) : nullptr;
+}
+
+std::optional<Cause> own_error(const Evidence& evidence) {
+  return by_report(first_definite(evidence.reports));
+}
+std::optional<Cause> unanswered_roll_call(const Evidence& evidence) {
+  if (evidence.silence.is_suspected) return std::nullopt;
+  return by_report(suspicion_of_itself(evidence.reports));
+}
+std::optional<Cause> least_far(const Evidence& evidence) {
+  if (evidence.silence.ranks > 0) return std::nullopt;
+  const Failure* const least = least_progress(evidence.reports);
+  return by_report(least->suspect == kNone ? least : nullptr);
+}
+std::optional<Cause> whom_the_least_far_suspects(const Evidence& evidence) {
+  if (evidence.silence.ranks > 0) return std::nullopt;
+  return by_report(end_of_suspicions(evidence.reports, least_progress(evidence.reports)));
+}
+std::optional<Cause> awaited_without_name(const Evidence& evidence) {
+  const Failure* const end = end_beside_silence(evidence);
+  const bool is_it = end != nullptr && evidence.silence.suspect != kNone &&
+                     is_wait_without_name(evidence.reports, *end);
+  return is_it ? std::optional(Cause{}) : std::nullopt;
+}
+std::optional<Cause> lost_without_name(const Evidence& evidence) {
+  const Failure* const end = end_beside_silence(evidence);
+  const bool is_it = end != nullptr && evidence.silence.suspect != kNone &&
+                     evidence.silence.ranks == 1 && is_loss_without_name(*end);
+  return is_it ? std::optional(Cause{}) : std::nullopt;
+}
+std::optional<Cause> suspected_beside_silence(const Evidence& evidence) {
+  return by_report(end_beside_silence(evidence));
+}
+std::optional<Cause> silent(const Evidence& evidence) {
+  return evidence.silence.suspect == kNone ? std::nullopt : std::optional(Cause{});
+}
+
+// The rules, in their order: of what evidence whom, and why. The first one of which there is
+// evidence names the cause. The test has reports for each, by its number.
+using Rule = std::optional<Cause> (*)(const Evidence&);
+constexpr Rule kRules[] = {
+    // 1. A rank has an error of its own: that rank, of several the lowest one, as all that the
+    //    others saw came of it.
+    own_error,
+    // 2. A rank suspects itself, because nobody answered its roll call, another one says that it
+    //    has waited, and nobody suspects a rank that is silent: that rank, as its links are broken.
+    //    If nobody else has waited, all of them may have hung until they heard from it.
+    unanswered_roll_call,
+    // 3. All ranks have reported, and the one that got least far suspects nobody: what that rank
+    //    reports, as the others waited for it.
+    least_far,
+    // 4. All ranks have reported, and the one that got least far suspects another one: the report
+    //    at which these suspicions end, as each rank waited for the next one. Where they run in a
+    //    circle, as the two ends of a broken link suspect each other, it is the report of a rank
+    //    whose link broke, else of the rank that most find silent, else of the lowest one.
+    whom_the_least_far_suspects,
+    // 5. Nobody suspects the silent rank, and others' suspicions end at a rank that waited, and
+    //    does not know for whom: the silent rank, as that one waited for it.
+    awaited_without_name,
+    // 6. Nobody suspects the silent rank, it is the only one, and others' suspicions end at a rank
+    //    that lost a peer without a name (NCCL does not say which it is): the silent rank, as it is
+    //    that peer. Of several silent ranks none is named.
+    lost_without_name,
+    // 7. Nobody suspects the silent rank, and others are suspected: the report at which these
+    //    suspicions end, as a rank that was done before has nothing to tell.
+    suspected_beside_silence,
+    // 8. A rank is silent: the one that most ranks suspect, or the lowest one, as a rank that is
+    //    gone, or hangs, writes nothing.
+    silent,
+};
+
+std::optional<Cause> cause_of(const Evidence& evidence) {
+  for (const Rule rule : kRules)
+    if (std::optional<Cause> cause = rule(evidence)) return cause;
+  return std::nullopt;
+}
+
 // The rank, the suspect and the text name the same one.
 void blame_silent(Failure& failure, int silent) {
   LOCKSTEP_CHECK(!failure.definite);
@@ -224,24 +320,6 @@ void blame_silent(Failure& failure, int silent) {
 }
 
 }  // namespace
-
-bool concerns_group(Code code) {
-  switch (code) {
-    case Code::kMismatch:
-    case Code::kPeerLost:
-    case Code::kTimeout:
-    case Code::kTransport:
-    case Code::kAborted:
-    case Code::kCorrupted:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_of_group(const Failure& failure) {
-  return concerns_group(failure.code) && !failure.collective.empty();
-}
 
 FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
     : store_(std::move(store)), rank_(rank), size_(size) {
@@ -290,25 +368,15 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
 
   Failure settled = own;
   const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
-  const Failure* cause = first_definite(reports);
-  const Failure* const alone = suspicion_of_itself(reports);
-  if (cause == nullptr && !silence.is_suspected) cause = alone;
-  if (cause == nullptr && silence.ranks == 0)
-    cause = end_of_suspicions(reports, least_progress(reports));
-  else if (cause == nullptr && !silence.is_suspected)
-    cause = suspected_by_others(reports);
-  // A rank that does not know for whom it waited, waited for a silent one. A rank that does not
-  // know whom it lost, lost the silent one, if there is only one.
-  const bool is_silent_one = cause != nullptr && silence.suspect != kNone &&
-                             (is_wait_without_name(reports, *cause) ||
-                              (silence.ranks == 1 && is_loss_without_name(*cause)));
-  if (is_silent_one) cause = nullptr;
-  if (cause == nullptr) {
-    if (silence.suspect != kNone) blame_silent(settled, silence.suspect);
-  } else {
-    if (cause->definite || cause->reported_by != rank_) settled = *cause;
-    if (suspects_itself(*cause) && cause != alone) settled.suspect = kNone;
-    if (holds_up_others(reports, *cause)) settled.rank = settled.suspect = cause->reported_by;
+  const std::optional<Cause> cause = cause_of({reports, silence});
+  if (cause && cause->report == nullptr) blame_silent(settled, silence.suspect);
+  if (cause && cause->report != nullptr) {
+    const Failure& report = *cause->report;
+    if (report.definite || report.reported_by != rank_) settled = report;
+    if (suspects_itself(report) && &report != suspicion_of_itself(reports)) settled.suspect = kNone;
+    // 9. Others wait for a rank that waited, and does not know for whom: that rank, as a machine
+    //    that stalls may let its wait end before the group notices.
+    if (holds_up_others(reports, report)) settled.rank = settled.suspect = report.reported_by;
     if (is_silence_to_most(reports, settled)) settled.rank = settled.suspect;
   }
   settled.reported_by = rank_;

@@ -5,23 +5,8 @@
 // its peers, and reads what the others wrote. Of a collective, the thread of the group writes it
 // (early_report.h).
 //
-// A definite cause (an error of a rank's own) outranks everything; otherwise a peer that wrote
-// nothing before the grace ended is the suspect: the only one, the one that others suspect most, or
-// the lowest; but if nobody suspects one who is silent, and others are suspected, it is the one at
-// the end of those suspicions, as who is silent may have been done before. If the report at that
-// end waited without knowing for whom, and its peers only learned from it that the group ended, the
-// silent rank is the suspect. Before these rules comes a rank that suspects itself, because no
-// other rank answered its roll call, if another rank says that it waited; if none does, that rank
-// is not suspected.
-//
-// Where all wrote, the one that had got least far held the others up, or the one at the end of its
-// suspicions: a suspects b, b suspects c, c suspects nobody. Where these run in a circle, as the
-// two ends of a broken link suspect each other, it is what a rank of the circle reports whose link
-// broke, else, of silent ranks, the one that most suspect, and else what the lowest one reports. A
-// rank whose own wait ended without a suspect is the suspect if others suspect it, as a machine
-// that stalls may let the wait end before the group notices. Of several where a peer is lost, and
-// nobody suspects one, none is: some may have nothing to tell, as they were done before (NCCL does
-// not say which peer it is).
+// A definite cause (an error of a rank's own) outranks everything. Which rank is the cause
+// otherwise is a table of rules in failure_board.cc: of what evidence whom, and why.
 //
 // Threads: one call at a time.
 // Waiting: settle() waits at most `grace` for peers, in rank order. After a definite cause it does
@@ -45,13 +30,6 @@
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
-
-// Whether a failure with this code is one of the group itself. The group is dead after such a
-// failure, whether or not a pass had launched anything.
-bool concerns_group(Code code);
-// Whether a collective of the group failed. Such a failure names the rank that is its cause, or
-// none where the group does not know it; it is not the fault of the rank that noticed it.
-bool is_of_group(const Failure& failure);
 
 class FailureBoard {
  public:

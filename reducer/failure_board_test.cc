@@ -1,6 +1,7 @@
 // Claim: by the reports in the store of a group, each rank names the one that stopped the others
-// (F2). The rules of failure_board.h are a table here: what the ranks report, who is named, and
-// why. Each rank that has failed settles by itself, and all of them must name the same one.
+// (F2). The rules of failure_board.cc have rows here, by their numbers: what the ranks report, who
+// is named, and why. Each rank that has failed settles by itself, and all of them must name the
+// same one.
 //
 // The component failure-board draws reports, and failure-cause draws what happened and the reports
 // that follow from it.
@@ -8,8 +9,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,20 +71,20 @@ std::vector<Rule> rules_of_certain_and_silent_ranks() {
        {{0, waited(0, kNone)}, {1, waited(1, 1)}, {2, waited(2, 0)}},
        1,
        1},
-      {3, "one rank is silent, and others lost it", 3, {{0, lost(2)}, {1, lost(2)}}, 2, 2},
-      {3,
+      {8, "one rank is silent, and others lost it", 3, {{0, lost(2)}, {1, lost(2)}}, 2, 2},
+      {8,
        "two are silent: the one that more ranks suspect",
        5,
        {{0, lost(4)}, {1, lost(4)}, {2, lost(3)}},
        4,
        4},
-      {3,
+      {8,
        "as many ranks suspect each of two: the one that has closed its connections",
        4,
        {{0, waited(0, 2)}, {1, lost(3)}},
        3,
        3},
-      {4,
+      {7,
        "nobody suspects the silent rank, which may have been done: where others' suspicions end",
        4,
        {{0, waited(0, 1)}, {1, waited(1, 2)}, {2, waited(2, kNone)}},
@@ -93,7 +96,7 @@ std::vector<Rule> rules_of_certain_and_silent_ranks() {
 std::vector<Rule> other_rules() {
   const Failure lost_somebody = failure_of(Code::kPeerLost, kNone, kNone);
   return {
-      {5,
+      {3,
        "all have reported: what the one that got least far reports",
        3,
        {{0, waited(0, kNone, 9)},
@@ -101,43 +104,43 @@ std::vector<Rule> other_rules() {
         {2, waited(2, kNone, 9)}},
        1,
        kNone},
-      {6,
+      {4,
        "the one that got least far waited itself: where its suspicions end",
        4,
        {{0, waited(0, 1, 4)}, {1, waited(1, 2)}, {2, broken(3)}, {3, broken(2)}},
        kNone,
        3},
-      {7,
+      {4,
        "suspicions run in a circle: what the rank reports whose link broke",
        3,
        {{0, lost(1)}, {1, broken(0)}, {2, lost(0)}},
        kNone,
        0},
-      {7,
+      {4,
        "without a broken link: what a rank says of the one that is silent to the most",
        3,
        {{0, waited(0, 1)}, {1, waited(1, 2)}, {2, waited(2, 1)}},
        1,
        1},
-      {8,
+      {5,
        "a rank waited without knowing for whom, and a rank is silent",
        3,
        {{0, waited(0, kNone)}, {1, heard_from(0)}},
        2,
        2},
-      {9,
+      {6,
        "ranks lost a peer without a name, and one is silent",
        3,
        {{0, lost_somebody}, {1, lost_somebody}},
        2,
        2},
-      {9,
+      {6,
        "ranks lost a peer without a name, and several are silent: nobody is named",
        4,
        {{0, lost_somebody}, {1, lost_somebody}},
        kNone,
        kNone},
-      {10,
+      {9,
        "others wait for a rank that waited, and does not know for whom",
        3,
        {{0, waited(0, 1)}, {1, waited(1, kNone, 4)}, {2, waited(2, 1)}},
@@ -160,6 +163,50 @@ std::map<int, Failure> settle_all(const Rule& rule) {
   for (const auto& [rank, report] : rule.reports)
     raised[rank] = FailureBoard(store, rank, rule.size).settle(report, platform::Duration(0));
   return raised;
+}
+
+// Counts what is read, and may be out of reach.
+class CountingStore final : public HashStore {
+ public:
+  explicit CountingStore(bool is_there) : is_there_(is_there) {}
+  Result<bool> set(std::string_view key, std::string_view value) override {
+    if (!is_there_) return failed(Status(Code::kTransport, "the store is gone"));
+    return HashStore::set(key, value);
+  }
+  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
+    ++reads_;
+    if (!is_there_) return failed(Status(Code::kTransport, "the store is gone"));
+    return HashStore::get(key, deadline);
+  }
+  int reads() const { return reads_; }
+
+ private:
+  const bool is_there_;
+  int reads_ = 0;
+};
+
+TEST(FailureBoard, F2_3ARankThatIsAloneOrHasAnErrorOfItsOwnWaitsForNobody) {
+  const auto store = std::make_shared<CountingStore>(true);
+  const platform::Duration grace = std::chrono::hours(1);
+  EXPECT_EQ(FailureBoard(store, 0, 1).settle(waited(0, kNone), grace).code, Code::kTimeout);
+  EXPECT_EQ(FailureBoard(store, 0, 3).settle(own_error(0), grace).code, Code::kUserFailure);
+  EXPECT_EQ(store->reads(), 0);
+}
+
+TEST(FailureBoard, F2_12AStoreThatFailsCostsNamesAlone) {
+  const auto store = std::make_shared<CountingStore>(false);
+  FailureBoard board(store, 0, 2);
+  board.publish(broken(1));
+  const Failure settled = board.settle(broken(1), platform::Duration(0));
+  EXPECT_EQ(settled.code, Code::kTransport);
+  EXPECT_EQ(settled.suspect, 1);
+  EXPECT_GT(store->reads(), 0);
+}
+
+TEST(FailureBoard, EveryRuleHasReportsHere) {
+  std::set<int> numbers;
+  for (const Rule& rule : rules()) numbers.insert(rule.number);
+  EXPECT_EQ(numbers, (std::set<int>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
 TEST(FailureBoard, F2EachRuleNamesWhoStoppedTheOthersOnAllRanks) {

@@ -565,7 +565,7 @@ void expect_named(const Status& status, Code code, int bucket, const Names& para
   EXPECT_NE(status.to_string().find("hook test"), std::string::npos) << status.to_string();
 }
 
-TEST_F(ReducerHooks, F1AFutureThatIsNeverCompletedIsATimeout) {
+TEST_F(ReducerHooks, F1_5AFutureThatIsNeverCompletedIsATimeout) {
   std::shared_ptr<Work> kept;
   hook_->on_start = [&](HookBucket& bucket) {
     if (bucket.is_last()) kept = bucket.future();

@@ -394,7 +394,7 @@ Status run(const Setting& setting) {
   return status;
 }
 
-TEST_P(OutOfMemory, F1F4F5TheNthRequestRefusedIsAnErrorAndNothingIsLost) {
+TEST_P(OutOfMemory, F1_6TheNthRequestRefusedIsAnErrorAndNothingIsLost) {
   requests_left = kMany;
   approximations.clear();
   EXPECT_TRUE(run(GetParam()).ok());  // The first run makes whatever is made only once.

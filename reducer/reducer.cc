@@ -8,7 +8,7 @@
 
 #include "reducer/agreement.h"
 #include "reducer/base/check.h"
-#include "reducer/failure_board.h"
+#include "reducer/base/status.h"
 #include "reducer/group_checks.h"
 #include "reducer/pass.h"
 

@@ -53,7 +53,7 @@ Ref<Node> node_that_aborts(TestRank& rank, bool is_aborter, std::function<void()
                    });
 }
 
-TEST(UserAbort, F5P12OfTheGroupBeforeTheFirstLaunchPoisonsAndIsNamedByAll) {
+TEST(UserAbort, F5_13OfTheGroupBeforeTheFirstLaunchPoisonsAndIsNamedByAll) {
   for (const Code code : kAbortCodes) {
     AbortingRanks ranks;
     on_ranks(kAbortingRanks, [&](int r) {
@@ -85,7 +85,7 @@ TEST(UserAbort, F5OfTheReducerInsideItsBackwardEndsThatAndTheReducerCanGo) {
   });
 }
 
-TEST(UserAbort, F5OfTheReducerBetweenForwardAndBackwardIsWhatTheBackwardRaises) {
+TEST(UserAbort, F5_9OfTheReducerBetweenForwardAndBackwardIsWhatTheBackwardRaises) {
   for (const Code code : kAbortCodes) {
     AbortingRanks ranks;
     on_ranks(kAbortingRanks, [&](int r) {
@@ -99,7 +99,7 @@ TEST(UserAbort, F5OfTheReducerBetweenForwardAndBackwardIsWhatTheBackwardRaises) 
   }
 }
 
-TEST(UserAbort, F5BetweenTwoBackwardsOfAPassIsWhatTheSecondOneRaises) {
+TEST(UserAbort, F5_12BetweenTwoBackwardsOfAPassIsWhatTheSecondOneRaises) {
   AbortingRanks ranks;
   on_ranks(kAbortingRanks, [&](int r) {
     TestRank rank;
@@ -111,7 +111,7 @@ TEST(UserAbort, F5BetweenTwoBackwardsOfAPassIsWhatTheSecondOneRaises) {
   });
 }
 
-TEST(UserAbort, F5DuringConstructionIsNamedByAll) {
+TEST(UserAbort, F5_11DuringConstructionIsNamedByAll) {
   for (const Code code : kAbortCodes) {
     AbortingRanks ranks;
     on_ranks(kAbortingRanks, [&](int r) {

@@ -83,7 +83,7 @@ TEST_F(ReducerCheckpointed, P4ACheckpointOfTheWholeModelIsAPassOfItsOwn) {
   EXPECT_EQ(group_->sums(), 6);
 }
 
-TEST_F(ReducerCheckpointed, P1ASecondOneInABackwardIsRefusedAndThePassGoesOn) {
+TEST_F(ReducerCheckpointed, P1_11ASecondOneInABackwardIsRefusedAndThePassGoesOn) {
   create(false);
   const auto second = whole_model({}, false);
   const auto node = whole_model({{second, 0}}, false);
@@ -95,7 +95,7 @@ TEST_F(ReducerCheckpointed, P1ASecondOneInABackwardIsRefusedAndThePassGoesOn) {
   EXPECT_TRUE(parallel().poisoned().ok());
 }
 
-TEST_F(ReducerCheckpointed, P12ANodeThatPassesTheRefusalOnFailsTheBackwardWhichPoisons) {
+TEST_F(ReducerCheckpointed, P1_12ANodeThatPassesTheRefusalOnFailsTheBackwardWhichPoisons) {
   create(false);
   const auto second = whole_model({}, true);
   const auto node = whole_model({{second, 0}}, true);

@@ -3,6 +3,8 @@
 // reducer_failure_test.cc.
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "reducer/test_ranks.h"
 
 namespace lockstep::testing {
@@ -43,8 +45,51 @@ TEST(ReducerDestructionDeathTest, F5ASecondThreadThatDestroysItInABackwardFailsA
                kText);
 }
 
-TEST(ReducerDestructionDeathTest, F5ANodeThatDestroysItFailsACheck) {
+TEST(ReducerDestructionDeathTest, F5_6ANodeThatDestroysItFailsACheck) {
   EXPECT_DEATH(run_backward([](TestRank& rank) { rank.parallel.reset(); }), kText);
+}
+
+TEST(ReducerDestruction, F5_3InTheMiddleOfAPassItEndsTheGroupAndPeersNameTheRank) {
+  const auto memberships = local_memberships(2);
+  std::latch is_gone(1);
+  on_ranks(2, [&](int r) {
+    TestRank rank;
+    rank.add("p");
+    rank.add("q");
+    const auto index = static_cast<std::size_t>(r);
+    ASSERT_TRUE(rank.create(memberships[index], quick_options(false)).ok());
+    if (r == 1) is_gone.wait();  // so that the bucket of the other rank is in flight
+    const auto outputs = rank.forward_of(rank.parameters);
+    const Status status = rank.backward({outputs[1]}, 1);
+    if (r == 1) {
+      EXPECT_EQ(rank.backward({outputs[0]}, 1).failure().rank, 0);
+      return;
+    }
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    rank.parallel.reset();
+    is_gone.count_down();
+  });
+}
+
+TEST(ReducerDestruction, F5_5ABackwardOfAPassWhoseReducerIsGoneIsRefused) {
+  TestRank rank;
+  rank.add("p");
+  ASSERT_TRUE(rank.create(local_memberships(1)[0], quick_options(false)).ok());
+  const auto outputs = rank.forward_of(rank.parameters);
+  rank.parallel.reset();
+  EXPECT_EQ(rank.backward(outputs, 1).code(), Code::kSecondBackward);
+}
+
+TEST(ReducerDestruction, F5_14AnAbortLeavesTheGradientsOfAStepThatEndedWell) {
+  TestRank rank;
+  const auto p = rank.add("p");
+  ASSERT_TRUE(rank.create(local_memberships(1)[0], quick_options(false)).ok());
+  ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 3).ok());
+  const double before = values_of(p->grad())[0];
+  rank.parallel->abort(Status(Code::kAborted, "the user gives up"));
+  EXPECT_EQ(values_of(p->grad())[0], before);
+  (void)rank.forward_of(rank.parameters);
+  EXPECT_FALSE(rank.forward_status.ok());
 }
 
 TEST(ReducerDestruction, F5AfterTheBackwardItIsFine) {

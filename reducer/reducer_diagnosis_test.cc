@@ -263,7 +263,7 @@ TEST(FailureBoardCause, F2TheChainOfSuspicionsLeadsToTheRankThatSuspectsNobody) 
 }
 
 // Rank 1 has ended the collective, and its program, and has nothing to tell.
-TEST(FailureBoardCause, F2WhoIsSilentAndSuspectedByNobodyIsNotBlamedForAStall) {
+TEST(FailureBoardCause, F2_8WhoIsSilentAndSuspectedByNobodyIsNotBlamedForAStall) {
   Failure stalled;
   stalled.code = Code::kTimeout;
   stalled.rank = stalled.reported_by = 0;
@@ -286,7 +286,7 @@ TEST(FailureBoardCause, F2WhoIsSilentAndSuspectedByNobodyIsNotBlamedForAStall) {
 }
 
 // F2: the text names the rank that the fields name.
-TEST(FailureBoardCause, F2ASilentRankIsNamedInTheTextToo) {
+TEST(FailureBoardCause, F2_7ASilentRankIsNamedInTheTextToo) {
   Failure own;
   own.code = Code::kTimeout;
   own.reported_by = 0;

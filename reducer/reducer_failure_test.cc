@@ -87,7 +87,7 @@ TEST_F(ReducerFailure, P12OutputsArmedBeforeALocalBackwardAbortedRefuseTheirBack
   EXPECT_TRUE(parallel().poisoned().failure().definite);
 }
 
-TEST_F(ReducerFailure, F2WhoGivesUpForAnotherRanksCauseIsTheCauseAndSuspectsThatOne) {
+TEST_F(ReducerFailure, F5_10WhoGivesUpForAnotherRanksCauseIsTheCauseAndSuspectsThatOne) {
   create(false);
   Status cause(Code::kTransport, "the transport of this rank failed");
   cause.failure().rank = 1;
@@ -143,7 +143,7 @@ TEST_F(ReducerFailure, P12MemoryThatAGroupRefusesForACollectiveThatItNamesLeaves
   EXPECT_FALSE(group_->aborted);
 }
 
-TEST_F(ReducerFailure, F2AFailureOfACollectiveHasEveryField) {
+TEST_F(ReducerFailure, F2_1AFailureOfACollectiveHasEveryField) {
   for (const bool at_start : {false, true}) {
     create(false, {1u << 20});  // p and q are in one bucket.
     ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 1).ok());
@@ -185,7 +185,7 @@ TEST_F(ReducerFailure, F2ACollectiveThatCannotBeStartedIsNamed) {
   }
 }
 
-TEST_F(ReducerFailure, F2AFailureOfTheUsageMapNamesThePassAndNoBucket) {
+TEST_F(ReducerFailure, F2_2AFailureOfTheUsageMapNamesThePassAndNoBucket) {
   create(true);
   group_->late_failure = loss();
   group_->sums_before_failure = 2;  // Both buckets succeed.
@@ -211,7 +211,7 @@ TEST_F(ReducerFailure, F1AGroupThatNeverAnswersIsGivenUpAtTheDeadline) {
   EXPECT_EQ(group_->in_flight(), 0u);
 }
 
-TEST_F(ReducerFailure, F1ConstructionAndResetEndAtTheDeadlineToo) {
+TEST_F(ReducerFailure, F1_1ConstructionAndResetEndAtTheDeadlineToo) {
   create(false);
   for (const bool reset : {true, false}) {
     Membership silent = membership();
@@ -228,7 +228,7 @@ TEST_F(ReducerFailure, F1ConstructionAndResetEndAtTheDeadlineToo) {
 
 // A collective failed in the group's own thread, which closed the connections at once, and the
 // backward takes long: peers that wait for a report must not take this rank for a silent one.
-TEST_F(ReducerFailure, F2PeersHearOfAFailedCollectiveWhileTheBackwardGoesOn) {
+TEST_F(ReducerFailure, F2_5PeersHearOfAFailedCollectiveWhileTheBackwardGoesOn) {
   const auto store = std::make_shared<HashStore>();
   group_ = std::make_shared<ScriptedGroup>(size_);
   ASSERT_TRUE(rank_.create({group_, store}, quick_options(false)).ok());
@@ -316,7 +316,7 @@ TEST_F(ReducerFailure, F2TheBucketThatAPeerNamesHasItsParametersHere) {
   EXPECT_EQ(status.failure().parameters, Names{"p"});
 }
 
-TEST(ReducerSurvivors, F2EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
+TEST(ReducerSurvivors, F2_4EveryRankNamesTheSameFirstCauseAndAttachesWhatItSaw) {
   const auto memberships = local_memberships(3);
   std::vector<Status> statuses(3);
   on_ranks(3, [&](int r) {
@@ -453,7 +453,7 @@ TEST(ReducerSurvivors, F2InACircleTheRankWhoseLinkBrokeIsBelieved) {
 }
 
 // The wait of rank 1 ended before its group could say whom it waited for.
-TEST(ReducerSurvivors, F2ARankThatSuspectsNobodyAndHoldsUpOthersIsNamed) {
+TEST(ReducerSurvivors, F2_6ARankThatSuspectsNobodyAndHoldsUpOthersIsNamed) {
   const auto report_of = [](int rank) {
     return rank == 1 ? report_with(Code::kTimeout, kNone, kNone)
                      : report_with(Code::kTimeout, rank, 1);
@@ -478,7 +478,7 @@ TEST(ReducerSurvivors, F2ARankThatNobodyCanReachIsNotBelieved) {
 }
 
 // A report in the store may be damaged, or come from anybody.
-TEST(ReducerSurvivors, F2AReportThatCannotBeIsNoCauseAndIsTold) {
+TEST(ReducerSurvivors, F2_11AReportThatCannotBeIsNoCauseAndIsTold) {
   Failure forged;
   forged.code = Code::kTimeout;
   forged.rank = 1 << 30;
@@ -540,7 +540,7 @@ TEST(ReducerSurvivors, F2ARankWhoseReportIsDamagedIsSuspectedLikeASilentOne) {
   }
 }
 
-TEST_F(ReducerFailure, F2ARankThatTheGroupDoesNotHaveIsNotNamed) {
+TEST_F(ReducerFailure, F2_10ARankThatTheGroupDoesNotHaveIsNotNamed) {
   create(false);
   Failure cause;
   cause.code = Code::kUserFailure;
@@ -770,7 +770,7 @@ const Point kPoints[] = {
      }},
 };
 
-TEST(ReducerDestruction, F5AtAnyPointLeavesNoHookNoWorkAndNoMemory) {
+TEST(ReducerDestruction, F5_1AtAnyPointLeavesNoHookNoWorkAndNoMemory) {
   for (const Point& point : kPoints) {
     SCOPED_TRACE(point.name);
     TestRank rank;

@@ -250,7 +250,7 @@ TEST(TwoReducersOnOneGroup, T1EachIsDiagnosedByItself) {
   });
 }
 
-TEST(ReducerAfterAnother, F5TheSameParametersOnTheSameGroupAndOnANewOne) {
+TEST(ReducerAfterAnother, F5_4TheSameParametersOnTheSameGroupAndOnANewOne) {
   for (const bool views : {false, true}) {
     const auto memberships = local_memberships(2);
     const auto later = local_memberships(2);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
-#include "reducer/failure_board.h"
+#include "reducer/base/status.h"
 #include "reducer/pass.h"
 #include "reducer/reducer.h"
 

@@ -481,4 +481,14 @@ class ReducerTest : public ::testing::Test {
   std::shared_ptr<ScriptedGroup> group_;
 };
 
+// The buckets of the sums that were started, in order.
+template <class Group>
+std::vector<int> buckets_of(const Group& group) {
+  std::vector<int> buckets;
+  for (const Started& s : group.started)
+    if (s.collective.op == Op::kAllReduceSum && s.collective.bucket != kNone)
+      buckets.push_back(s.collective.bucket);
+  return buckets;
+}
+
 }  // namespace lockstep::testing

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
-#include "reducer/failure_board.h"
+#include "reducer/base/status.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

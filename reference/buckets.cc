@@ -33,8 +33,6 @@ void append(ExpectedBucket& bucket, std::uint32_t index, std::uint64_t elements,
 std::vector<ExpectedBucket> assign_buckets(const Program& program, const Contract& contract,
                                            const std::vector<std::uint32_t>* order) {
   const bool is_ordered = order != nullptr || program.options.pinned != 0;
-  const bool is_limited =
-      !contract.starts_without_limits || is_ordered || program.options.mode == Mode::kDynamic;
   const std::vector<std::uint64_t> limits = bucket_limits(program.options);
   std::vector<ExpectedBucket> buckets;
   std::map<std::pair<DType, std::uint32_t>, Group> groups;
@@ -58,7 +56,7 @@ std::vector<ExpectedBucket> assign_buckets(const Program& program, const Contrac
     append(bucket, index, elements, contract.alignment_bytes / element_bytes);
     if (parameter.sparse) continue;
     group.bytes += elements * element_bytes;
-    if (!is_limited || group.bytes < limits[std::min(group.closed, limits.size() - 1)]) continue;
+    if (group.bytes < limits[std::min(group.closed, limits.size() - 1)]) continue;
     group = {std::nullopt, 0, group.closed + 1};
   }
   // They are listed in the order of their first members. What is ready first is launched first;

@@ -37,8 +37,6 @@ struct Contract {
   std::uint32_t alignment_bytes = 64;  // of every member of a bucket (B3); 0: none
   std::uint64_t max_segment_bytes = std::uint64_t{1024} * 1024;  // of the ring's transfers (G3)
   NcclRing nccl_ring = NcclRing::kSince222;                      // (G3)
-  // Without unused detection there is one bucket per dtype until buckets are rebuilt (B1).
-  bool starts_without_limits = false;
 
   DeclaredSums sums;
 

@@ -22,7 +22,7 @@ struct ExpectedGradient {
   // The gradient was reduced in this step, and nothing was added to it on this rank afterwards: all
   // ranks of which this is true have the same bits.
   bool reduced = false;
-  // With Options::views: the gradient lies in its bucket, at the member's offset (B7).
+  // With Replicated::views: the gradient lies in its bucket, at the member's offset (B7).
   bool in_bucket = false;
   // The index of the first element in Expectation::bits. There, elements follow in row-major order;
   // behind those of a sparse gradient it says which rows the gradient has (gradient_words).
@@ -40,7 +40,7 @@ enum class Error : std::uint8_t {
   kRequiresGrad,       // a gradient that requires a gradient itself (P16)
   kUnevenInputs,       // early termination: some rank has no more inputs (S2)
   kForwardInBackward,  // a forward with gradients inside of a backward of the pass (P1)
-  kUndefinedSparse,    // profile `torch` alone: a sparse gradient that is undefined
+  kForeign,            // one that the contract does not have; the model never expects it
 };
 
 // ExpectedRankStep::error_call: it is a forward that raises.
@@ -94,14 +94,7 @@ struct ExpectedStep {
   std::vector<ExpectedRankStep> ranks;  // by original rank
   // Of the step if it succeeds everywhere, in order (T2).
   std::vector<ExpectedCollective> collectives;
-  bool is_reduced = false;  // it has a synced pass
-  // False: the model cannot tell what comes of this step and of those after it (PyTorch's alone).
-  bool is_modelled = true;
-  // False: a part of the collectives was launched, by which ranks is not said.
-  bool knows_collectives = true;
-  // Some rank has begun a pass and not ended it (PyTorch's alone), so that what its group is asked
-  // for next may meet the collectives of that pass on a peer.
-  bool leaves_pass_unfinished = false;
+  bool is_reduced = false;   // it has a synced pass
   std::uint32_t layout = 0;  // of its buckets: 0, or 1 + the index into Expectation::rebuilt
 };
 
@@ -119,7 +112,7 @@ struct Expectation {
   std::vector<ExpectedBucket> buckets;  // in launch order, at construction and after a recovery
   std::vector<std::vector<ExpectedBucket>> rebuilt;  // those that followed a ready order
   std::vector<ExpectedStep> steps;
-  // S2, with Options::join: once all ranks are out of inputs; by original rank.
+  // S2, with Replicated::join: once all ranks are out of inputs; by original rank.
   std::vector<ExpectedRankStep> ending;
   std::vector<std::uint64_t> bits;  // bit patterns of elements, in the low bytes
   // Several reducers, or groups of ranks: what each reducer comes to in each group, by share_of().

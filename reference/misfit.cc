@@ -81,7 +81,7 @@ bool has_variants(MisfitKind kind) {
 }
 
 Refusal::By refused_by(const Program& program) {
-  const Options& options = program.options;
+  const Replicated& options = program.options;
   const MisfitKind kind = program.misfit.kind;
   if (kind == MisfitKind::kLayout) return Refusal::By::kEveryRank;
   // Without a use for the limits no rank refuses them, but the ranks still compare them.

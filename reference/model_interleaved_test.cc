@@ -32,7 +32,7 @@ constexpr bool kLocal = true;
 
 float mean(float a, float b) { return a * 0.5F + b * 0.5F; }
 
-TEST(ModelInterleaved, P1ALocalBackwardBeforeThePassIsReducedWithIt) {
+TEST(ModelInterleaved, P1_7ALocalBackwardBeforeThePassIsReducedWithIt) {
   const RankPass before = forwards({{0, kLocal}, {0}}, {{{0}, 1}, {{1}}});
   const RankPass later = forwards({{0}, {0, kLocal}}, {{{1}}, {{0}}});
   const RankPass plain = forwards({{0}}, {});
@@ -49,7 +49,7 @@ TEST(ModelInterleaved, P1ALocalBackwardBeforeThePassIsReducedWithIt) {
     }
 }
 
-TEST(ModelInterleaved, P1ALocalBackwardAfterThePassAddsToTheResultOfItsRank) {
+TEST(ModelInterleaved, P1_9ALocalBackwardAfterThePassAddsToTheResultOfItsRank) {
   const RankPass after = forwards({{0}, {0, kLocal}}, {{{0}}, {{1}}});
   const RankPass plain = forwards({{0}}, {});
   for (const Mode mode : {Mode::kPlain, Mode::kDynamic, Mode::kStatic}) {

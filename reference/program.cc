@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <map>
 #include <numeric>
 #include <set>
-#include <tuple>
 
 namespace lockstep::reference {
 namespace {
@@ -31,13 +29,6 @@ void limit_sizes(std::vector<std::uint32_t>& sizes) {
     elements *= size;
   }
   assert(elements > 0 && elements <= kMaxElements);
-}
-
-// Returns in how many orders this number of dimensions can lie in memory.
-std::uint32_t orders_of(std::size_t dims) {
-  std::uint32_t orders = 1;
-  for (std::uint32_t d = 2; d <= dims; ++d) orders *= d;
-  return orders;
 }
 
 // Of the records before `index`, the one that this one copies; or itself.
@@ -75,7 +66,8 @@ void limit_parameters(std::vector<Parameter>& parameters) {
     limit_sizes(parameter.sizes);
     parameter.sparse = parameter.sparse && !parameter.sizes.empty();
     const bool has_orders = !parameter.column_major && !parameter.sparse;
-    parameter.permuted = has_orders ? parameter.permuted % orders_of(parameter.sizes.size()) : 0;
+    parameter.permuted =
+        has_orders ? parameter.permuted % memory_orders(parameter.sizes.size()) : 0;
     parameter.reducer %= kMaxReducers;
     assert(parameter.copy_of == 0 || is_original(parameters[original]));
   }
@@ -158,7 +150,7 @@ void name_roots(const RankPass& pass, Backward& backward) {
 }
 
 // Orders the calls of one rank: see normalize().
-void limit_order(const Options& options, PassKind kind, RankPass& pass) {
+void limit_order(const Replicated& options, PassKind kind, RankPass& pass) {
   assert(!pass.forwards.empty());
   assert(pass.backwards.size() <= kMaxBackwards);
   const bool is_synced = kind == PassKind::kSynced;
@@ -246,7 +238,7 @@ void limit_to_transport(Program& program) {
 }
 
 // Call limit_to_transport() before: the transport may rule a hook out.
-void limit_hook(Options& options) {
+void limit_hook(Replicated& options) {
   assert(options.transport == Transport::kHost || options.hook != Hook::kPowerSgd);
   limit(options.hook_result, HookResult::kZeros);
   limit(options.hook_completion, HookCompletion::kReversed);
@@ -263,26 +255,8 @@ void limit_hook(Options& options) {
 
 }  // namespace
 
-std::vector<bool> synced_outputs(const RankPass& pass, std::size_t forwards) {
-  assert(forwards <= pass.forwards.size());
-  std::vector<bool> synced;
-  for (std::size_t f = 0; f < forwards; ++f) {
-    const Forward& forward = pass.forwards[f];
-    if (!forward.discard) synced.insert(synced.end(), forward.outputs.size(), !forward.local);
-  }
-  return synced;
-}
-
-bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t forwards) {
-  const std::vector<bool> synced = synced_outputs(pass, forwards);
-  if (backward.held || synced.empty()) return false;
-  if (backward.roots.empty()) return std::ranges::find(synced, true) != synced.end();
-  return std::ranges::any_of(backward.roots,
-                             [&](std::uint32_t root) { return synced[root % synced.size()]; });
-}
-
 void normalize(Program& program) {
-  Options& options = program.options;
+  Replicated& options = program.options;
   program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
   limit(program.values, Values::kLargest);
   program.headroom =
@@ -292,7 +266,6 @@ void normalize(Program& program) {
   if (options.order != Order::kRankOrder) options.verify = false;
   limit(options.hook, Hook::kPowerSgd);
   limit(options.launch, Launch::kAfterBackward);
-  limit(options.finalization, Finalization::kNever);
   limit(options.join, Join::kByActive);
   if (options.join == Join::kNone) options.early_termination = false;
   if (program.world < 2) options.two_groups = false;
@@ -305,10 +278,6 @@ void normalize(Program& program) {
   limit_hook(options);
   limit_count(program.steps, 0, kMaxSteps);
   for (Step& step : program.steps) limit_step(step, program);
-  const bool are_ranks_alike = std::ranges::all_of(
-      program.steps, [](const Step& step) { return step.variants.size() == 1; });
-  if (options.mode == Mode::kPlain || !are_ranks_alike)
-    options.skip_all_reduce_unused_params = false;
   const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
   const bool joins = options.join != Join::kNone;
   program.rejoin_step = joins ? program.rejoin_step % steps : 0;
@@ -316,14 +285,7 @@ void normalize(Program& program) {
   limit_misfit(program);
 }
 
-void keep_first_steps(Program& program, std::uint32_t count) {
-  assert(count <= program.steps.size());
-  program.steps.resize(count);
-  if (program.rejoin_step >= count) program.rejoin_step = 0;
-  if (program.recreate_before_step >= count) program.recreate_before_step = 0;
-}
-
-bool may_recompute(const Options& options, const Step& step, const RankPass& pass) {
+bool may_recompute(const Replicated& options, const Step& step, const RankPass& pass) {
   return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
          !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&
          std::ranges::none_of(pass.backwards, does_more) && !options.manual_sync &&
@@ -343,37 +305,6 @@ std::vector<std::uint32_t> construction_order(const Program& program) {
   return order;
 }
 
-std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Program& program) {
-  const auto form_of = [](const Parameter& each) {
-    return std::tuple(each.reducer, each.device, each.dtype, each.sizes, each.column_major,
-                      each.permuted);
-  };
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
-  std::map<decltype(form_of(Parameter{})), std::uint32_t> single;
-  for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
-    const Parameter& parameter = program.parameters[i];
-    if (!is_reduced(parameter) || !is_original(parameter) || parameter.sparse) continue;
-    const auto [left, is_new] = single.emplace(form_of(parameter), i);
-    if (is_new) continue;
-    pairs.emplace_back(left->second, i);
-    single.erase(left);
-  }
-  return pairs;
-}
-
-std::vector<std::uint64_t> bucket_limits(const Options& options) {
-  if (options.launch == Launch::kAfterBackward) return {options.bucket_bytes};
-  std::vector<std::uint64_t> limits{options.first_bucket_bytes, options.bucket_bytes};
-  if (options.last_bucket_bytes != 0) limits.push_back(options.last_bucket_bytes);
-  return limits;
-}
-
-std::uint32_t reducer_count(const Program& program) {
-  std::uint32_t last = 0;
-  for (const Parameter& parameter : program.parameters) last = std::max(last, parameter.reducer);
-  return last + 1;
-}
-
 Program share_of(const Program& program, std::uint32_t reducer) {
   Program share = program;
   for (Parameter& parameter : share.parameters) {
@@ -389,72 +320,6 @@ bool has_input(const Program& program, std::uint32_t rank, std::uint32_t step) {
       program.options.join != Join::kNone && rank < program.steps_per_rank.size();
   const std::uint32_t first = step < program.rejoin_step ? 0 : program.rejoin_step;
   return !is_limited || step - first < program.steps_per_rank[rank];
-}
-
-std::uint64_t element_count(const std::vector<std::uint32_t>& sizes) {
-  std::uint64_t count = 1;
-  for (const std::uint32_t size : sizes) count *= size;
-  return count;
-}
-
-std::uint64_t element_count(const Parameter& parameter) { return element_count(parameter.sizes); }
-
-std::uint64_t value_count(const Parameter& parameter) {
-  return element_count(parameter) * parts_of(parameter.dtype);
-}
-
-std::uint64_t gradient_words(const Parameter& parameter) {
-  return value_count(parameter) + (parameter.sparse ? parameter.sizes[0] : 0);
-}
-
-DType wire_dtype(Hook hook, DType dtype) {
-  const bool is_wide = dtype == DType::kFloat32 || dtype == DType::kFloat64;
-  if (is_wide && hook == Hook::kFloat16) return DType::kFloat16;
-  if (is_wide && hook == Hook::kBFloat16) return DType::kBFloat16;
-  return dtype;
-}
-
-std::uint32_t owner_of(const Program& program, std::uint32_t index) {
-  assert(index < program.parameters.size());
-  while (program.parameters[index].shared_with > 0) {
-    assert(program.parameters[index].shared_with <= index);
-    index -= program.parameters[index].shared_with;
-  }
-  return index;
-}
-
-std::uint32_t original_of(const Program& program, std::uint32_t index) {
-  const std::uint32_t owner = owner_of(program, index);
-  assert(program.parameters[owner].copy_of <= owner);
-  return owner - program.parameters[owner].copy_of;
-}
-
-std::vector<std::uint32_t> dimensions_in_memory(const Parameter& parameter) {
-  std::vector<std::uint32_t> order(parameter.sizes.size());
-  std::iota(order.begin(), order.end(), 0U);
-  if (parameter.column_major) {
-    std::ranges::reverse(order);
-    return order;
-  }
-  for (std::uint32_t left = parameter.permuted % orders_of(order.size()); left > 0; --left)
-    std::ranges::next_permutation(order);
-  assert(!is_row_major(parameter) || std::ranges::is_sorted(order));
-  return order;
-}
-
-std::uint64_t row_major_to_memory(const Parameter& parameter, std::uint64_t element) {
-  assert(element < value_count(parameter));
-  if (is_row_major(parameter)) return element;
-  const std::uint64_t parts = parts_of(parameter.dtype);
-  const std::uint64_t part = element % parts;
-  element /= parts;
-  std::vector<std::uint64_t> index(parameter.sizes.size());
-  for (std::size_t dim = index.size(); dim-- > 0; element /= parameter.sizes[dim])
-    index[dim] = element % parameter.sizes[dim];
-  std::uint64_t position = 0;
-  for (const std::uint32_t dim : dimensions_in_memory(parameter))
-    position = position * parameter.sizes[dim] + index[dim];
-  return position * parts + part;
 }
 
 }  // namespace lockstep::reference

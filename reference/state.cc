@@ -40,7 +40,7 @@ std::vector<StateTensor> state_tensors(const Program& program) {
 }
 
 // A chunk holds tensors of one device, and closes when it reaches its limit.
-std::vector<std::uint64_t> buffer_chunks(const Options& options,
+std::vector<std::uint64_t> buffer_chunks(const Replicated& options,
                                          const std::vector<StateTensor>& tensors) {
   std::vector<std::uint64_t> chunks;
   std::uint32_t device = 0;

@@ -11,8 +11,8 @@
 
 namespace lockstep::reference {
 
-// Tensors of a program's state: with Options::with_values those of the parameters, first owners in
-// order, then the buffers.
+// Tensors of a program's state: with Replicated::with_values those of the parameters, first owners
+// in order, then the buffers.
 struct StateTensor {
   std::uint32_t key = 0;
   std::uint64_t elements = 0;
@@ -31,7 +31,7 @@ inline bool is_broadcast(const StateTensor& tensor) {
 }
 
 // The bytes of each broadcast of the buffers among these tensors.
-std::vector<std::uint64_t> buffer_chunks(const Options& options,
+std::vector<std::uint64_t> buffer_chunks(const Replicated& options,
                                          const std::vector<StateTensor>& tensors);
 
 // Bits of an element at the beginning and after a recovery, different on every rank; and after one

@@ -123,9 +123,9 @@ function check_reducer_part(from, path, where, header) {
   }
 }
 
-# A lane sees of the reducer what users see, what carries its collectives and its memory, and which failures concern a group.
+# A lane sees of the reducer what users see, and what carries its collectives and its memory.
 function check_lane(where, header) {
-  if (header == "reducer/data_parallel.h" || header == "reducer/failure_board.h") return
+  if (header == "reducer/data_parallel.h") return
   if (header !~ /^reducer\/(base|platform|comm|device)\//)
     complain(where, header " in properties/lane/: fuzz this part by itself, as a component (properties/components/)")
 }

@@ -90,7 +90,7 @@ simulation::FiberId beside(Job& job, std::uint32_t rank, Act act) {
 
 // The backward ends on every rank, well with the right result or with an error; whoever ended well
 // or not, the reducer works again after a reset (F4).
-TEST(SecondThread, F5AnAbortInTheMiddleOfABackwardEndsItOnEveryRank) {
+TEST(SecondThread, F5_7AnAbortInTheMiddleOfABackwardEndsItOnEveryRank) {
   std::set<bool> ended_well;
   for (std::uint64_t seed = 1; seed <= kSchedulesOfThreads; ++seed) {
     Job job(3);
@@ -125,7 +125,7 @@ TEST(SecondThread, F5AnAbortInTheMiddleOfABackwardEndsItOnEveryRank) {
   EXPECT_EQ(ended_well, (std::set<bool>{false, true}));
 }
 
-TEST(SecondThread, F5AGroupThatASecondThreadDropsLivesAsLongAsItsReducer) {
+TEST(SecondThread, F5_8AGroupThatASecondThreadDropsLivesAsLongAsItsReducer) {
   for (std::uint64_t seed = 1; seed <= kSchedulesOfThreads; ++seed) {
     Job job(2);
     job.schedule.seed = seed;

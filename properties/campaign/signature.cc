@@ -71,9 +71,11 @@ void note_field(const Field& field, const Record& record, Needs& needs) {
 
 Needs needs_of_case(const Case& value) {
   Needs needs;
-  fields::visit_fields(value.program, [&needs](const auto& field, const auto& record) {
+  const auto note = [&needs](const auto& field, const auto& record) {
     note_field(field, record, needs);
-  });
+  };
+  fields::visit_fields(value.program, note);
+  fields::visit_fields(value.torch, note);
   needs.shape.insert(value.program.world == 1 ? kOneRank : kSeveralRanks);
   return needs;
 }

@@ -24,7 +24,8 @@ void add_backward(const RankPass& pass, std::uint32_t number, std::vector<Call>&
 
 }  // namespace
 
-std::vector<Call> calls_of(const reference::Options& options, PassKind kind, const RankPass& pass) {
+std::vector<Call> calls_of(const reference::Replicated& options, PassKind kind,
+                           const RankPass& pass) {
   std::vector<Call> calls;
   if (kind == PassKind::kNoGrad && pass.skip) return calls;
   if (!reference::zeroes_late(pass)) calls.push_back({Call::Kind::kZeroGrad});

@@ -1,4 +1,4 @@
-// Calls: what a rank calls in one step, in order, as program.h says. Whoever runs a program follows
+// Calls: what a rank calls in one step, in order, as job.h says. Whoever runs a program follows
 // this list, or writes it down. A pass with a checkpoint around the whole model has none
 // (Recompute). A pure function; any thread.
 #pragma once
@@ -33,7 +33,7 @@ struct Call {
 };
 
 // The calls of a normalized program in a step of this kind.
-std::vector<Call> calls_of(const reference::Options& options, reference::PassKind kind,
+std::vector<Call> calls_of(const reference::Replicated& options, reference::PassKind kind,
                            const reference::RankPass& pass);
 
 }  // namespace lockstep::properties

@@ -22,7 +22,7 @@ RankPass forwards(std::size_t count, std::vector<Backward> backwards) {
 }
 
 std::string text_of(const RankPass& pass, PassKind kind = PassKind::kSynced,
-                    const reference::Options& options = {}) {
+                    const reference::Replicated& options = {}) {
   static constexpr const char* kNames[] = {"zero", "forward", "sync",     "evaluate",
                                            "step", "drop",    "backward", "check"};
   std::string text;
@@ -62,7 +62,7 @@ TEST(Calls, GradientsAreZeroedOnceEarlyOrWhereTheCallsSaySo) {
 }
 
 TEST(Calls, ManualSyncComesBeforeTheBackwards) {
-  reference::Options options;
+  reference::Replicated options;
   options.manual_sync = true;
   EXPECT_EQ(text_of(forwards(1, {}), PassKind::kSynced, options),
             "zero0 forward0 sync0 backward0 ");

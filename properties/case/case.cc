@@ -79,6 +79,16 @@ void hash_values(std::uint64_t& hash, const T& value) {
 
 }  // namespace
 
+void normalize(TorchOptions& options, const reference::Program& program) {
+  if (options.finalization > TorchOptions::Finalization::kNever)
+    options.finalization = TorchOptions::Finalization::kAutomatic;
+  const bool are_ranks_alike =
+      std::all_of(program.steps.begin(), program.steps.end(),
+                  [](const reference::Step& step) { return step.variants.size() == 1; });
+  if (program.options.mode == reference::Mode::kPlain || !are_ranks_alike)
+    options.skip_all_reduce_unused_params = false;
+}
+
 void normalize(Case& value) {
   reference::normalize(value.program);
   normalize(value.faults, value.program);
@@ -86,6 +96,7 @@ void normalize(Case& value) {
   value.timeout_ms = std::min(value.timeout_ms, kMaxTimeoutMs);
   if (static_cast<std::size_t>(value.switched.option) > fields::kSwitchable) value.switched = {};
   normalize(value.environment, value.program, value.faults);
+  normalize(value.torch, value.program);
 }
 
 bool equal(const Case& a, const Case& b) { return fields::same(a, b); }

@@ -12,6 +12,7 @@
 
 #include "faults/plan.h"
 #include "properties/case/environment.h"
+#include "properties/case/torch_options.h"
 #include "reference/program.h"
 
 namespace lockstep::properties {
@@ -66,6 +67,7 @@ struct Case {
   std::uint32_t timeout_ms = 0;
   Switch switched;
   Environment environment;
+  TorchOptions torch;
 };
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
 constexpr std::uint32_t kTwoReducersTimeoutMs = 2'000;
@@ -73,8 +75,8 @@ constexpr std::uint32_t kMaxTimeoutMs = 600'000;
 
 // Brings every field within its limits: the program as reference::normalize does; ranks and steps
 // of faults modulo; durations to their limits, and to 0 if a kind has no duration; deviations
-// ascending, with one per choice (and none except under kDefault); the environment as environment.h
-// says.
+// ascending, with one per choice (and none except under kDefault); the environment and the options
+// of PyTorch as their headers say.
 void normalize(Case& value);
 
 // Compares field by field.

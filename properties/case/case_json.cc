@@ -310,17 +310,35 @@ Status check_schema(const ordered_json& json, const std::string& source) {
   return {};
 }
 
-// Fields that schema 1 does not have. A file that has one needs the schema of today, because that
-// of the file would take the field from the program's key.
-Status check_fields_of_schema_1(const ordered_json& json, const std::string& source) {
-  constexpr std::array kNewer = {"/environment", "/program/options/power_sgd_rank",
-                                 "/program/misfit/variant"};
-  for (const char* const path : kNewer)
-    if (json.contains(ordered_json::json_pointer(path)))
-      return refused(source, fmt::format("{}: schema 1 has no such field; write \"schema\": {}, or "
-                                         "leave it out",
-                                         std::string(path + 1), kCaseSchema));
+// Fields that came with a schema. A file of an older schema that has one is refused: the schema of
+// the file would take the field from elsewhere.
+Status check_fields_of_schema(const ordered_json& json, unsigned schema,
+                              const std::string& source) {
+  constexpr std::array<std::pair<const char*, unsigned>, 4> kNewer = {
+      {{"/environment", 2},
+       {"/program/options/power_sgd_rank", 2},
+       {"/program/misfit/variant", 2},
+       {"/torch", 3}}};
+  for (const auto& [path, since] : kNewer)
+    if (schema < since && json.contains(ordered_json::json_pointer(path)))
+      return refused(source,
+                     fmt::format("{}: schema {} has no such field; write \"schema\": {}, or "
+                                 "leave it out",
+                                 std::string(path + 1), schema, kCaseSchema));
   return {};
+}
+
+// Up to schema 2 the options of PyTorch stood among those of the program.
+void move_torch_options(ordered_json& json) {
+  const ordered_json::json_pointer place("/program/options");
+  if (!json.contains(place) || !json[place].is_object()) return;
+  ordered_json& options = json[place];
+  fields::for_each<TorchOptions>([&](const auto& field) {
+    const auto found = options.find(field.name);
+    if (found == options.end()) return;
+    json["torch"][field.name] = *found;
+    options.erase(found);
+  });
 }
 
 }  // namespace
@@ -356,17 +374,17 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   Result<ordered_json> json = parse(text, source);
   if (!json) return failed(std::move(json.error()));
   if (Status status = check_schema(*json, source); !status.ok()) return failed(std::move(status));
-  const bool is_schema_1 = (*json)["schema"] == 1u;
-  if (is_schema_1)
-    if (Status status = check_fields_of_schema_1(*json, source); !status.ok())
-      return failed(std::move(status));
+  const auto schema = (*json)["schema"].get<unsigned>();
+  if (Status status = check_fields_of_schema(*json, schema, source); !status.ok())
+    return failed(std::move(status));
+  if (schema < 3) move_torch_options(*json);
   Case value;
   Decoder decoder;
   decoder.record(*json, value, "");
   if (decoder.error()) return failed(refused(source, *decoder.error()));
   if (about != nullptr && json->contains("about")) *about = (*json)["about"].get<std::string>();
   normalize(value);
-  if (is_schema_1) take_choices_from_key(value);
+  if (schema == 1) take_choices_from_key(value);
   return value;
 }
 

@@ -1,6 +1,7 @@
-// Reads and writes a Case as JSON with `"schema": 2`. Fields have the names of the structs, enums
+// Reads and writes a Case as JSON with `"schema": 3`. Fields have the names of the structs, enums
 // are words, and a field with its default value is omitted, so that a minimal case has a few lines.
-// An optional `"about"` holds free text. A file of schema 1 is read as schema_1.h says.
+// An optional `"about"` holds free text. A file of schema 1 is read as schema_1.h says; up to
+// schema 2 the options of PyTorch stood among those of the program.
 //
 // Reading is strict: an unknown field, a wrong type, a list over its limit or a number outside of
 // its limits is refused with one line that names the file, the field and what to do. The case is
@@ -22,7 +23,7 @@
 
 namespace lockstep::properties {
 
-constexpr int kCaseSchema = 2;                     // the newest schema, and the one that is written
+constexpr int kCaseSchema = 3;                     // the newest schema, and the one that is written
 constexpr std::size_t kMaxCaseBytes = 16u << 20u;  // of a file that is read
 
 std::string to_json(const Case& value, std::string_view about = {});

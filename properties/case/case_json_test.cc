@@ -75,7 +75,7 @@ RC_GTEST_PROP(CaseJson, RoundTripsEveryCase, (const Case& value)) {
 
 TEST(CaseJson, AMinimalCaseIsAFewLines) {
   EXPECT_EQ(to_json(minimal()), R"({
- "schema": 2,
+ "schema": 3,
  "program": {
   "options": {"mode": "dynamic"},
   "parameters": [{}, {}],
@@ -89,6 +89,23 @@ TEST(CaseJson, AMinimalCaseIsAFewLines) {
  }
 }
 )");
+}
+
+TEST(CaseJson, UpToSchema2TheOptionsOfPyTorchStandAmongThoseOfTheProgram) {
+  const auto read = [](const std::string& schema, const std::string& rest) {
+    return from_json(R"({"schema": )" + schema + ", " + rest + "}", "old.json");
+  };
+  const std::string old_place = R"("program": {"options": {"finalization": "never"}})";
+  const std::string new_place = R"("torch": {"finalization": "never"})";
+  for (const auto& [schema, place] :
+       {std::pair("1", old_place), {"2", old_place}, {"3", new_place}}) {
+    const Result<Case> value = read(schema, place);
+    ASSERT_TRUE(value) << schema << ": " << value.error().failure().detail;
+    EXPECT_EQ(value->torch.finalization, TorchOptions::Finalization::kNever) << schema;
+  }
+  EXPECT_FALSE(read("3", old_place));
+  EXPECT_EQ(read("2", new_place).error().failure().detail,
+            "old.json: torch: schema 2 has no such field; write \"schema\": 3, or leave it out");
 }
 
 TEST(CaseJson, EverythingIsWrittenByName) {
@@ -143,11 +160,11 @@ TEST(CaseJson, RefusesWhatIsNotJson) {
 
 TEST(CaseJson, RefusesOtherSchemas) {
   EXPECT_EQ(refusal("{}"),
-            "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 2");
-  EXPECT_EQ(refusal(R"({"schema": 3, "novelty": 1})"),
-            "written by a newer lockstep (schema 3, this build reads up to 2): update lockstep");
-  EXPECT_EQ(refusal(R"({"schema": 0})"), "schema: expected a number from 1 to 2, found 0");
-  EXPECT_EQ(refusal(R"({"schema": "1"})"), "schema: expected a number from 1 to 2, found \"1\"");
+            "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 3");
+  EXPECT_EQ(refusal(R"({"schema": 4, "novelty": 1})"),
+            "written by a newer lockstep (schema 4, this build reads up to 3): update lockstep");
+  EXPECT_EQ(refusal(R"({"schema": 0})"), "schema: expected a number from 1 to 3, found 0");
+  EXPECT_EQ(refusal(R"({"schema": "1"})"), "schema: expected a number from 1 to 3, found \"1\"");
   EXPECT_EQ(refusal(R"({"schema": 1, "about": 3})"), "about: expected text in quotes, found 3");
 }
 

@@ -166,14 +166,23 @@ constexpr std::size_t members_of() {
     return sizeof...(Some);
 }
 
+// A program is a job, which stands first in it, and more.
+template <typename Record>
+constexpr std::size_t all_members_of() {
+  if constexpr (std::is_same_v<Record, reference::Program>)
+    return members_of<Record>() - 1 + members_of<reference::Job>();
+  else
+    return members_of<Record>();
+}
+
 template <typename... Records>
 void check_tables(const std::tuple<Records...>*) {
   (static_cast<void>([] {
-     static_assert(fields::size_of_table<Records> == members_of<Records>(),
+     static_assert(fields::size_of_table<Records> == all_members_of<Records>(),
                    "a member of a struct has no row in fields.h");
    }),
    ...);
-  EXPECT_EQ(sizeof...(Records), 17u);
+  EXPECT_EQ(sizeof...(Records), 18u);
 }
 
 // A struct that gets a member without a row in its table would be saved without it. Here it does
@@ -191,7 +200,7 @@ TEST(Fields, RowsNameClausesOfTheContract) {
     return text.find("- **" + clause + " ") != std::string::npos;
   };
   EXPECT_FALSE(has("Z9"));
-  fields::for_each<reference::Options>(
+  fields::for_each<reference::Replicated>(
       [&](const auto& field) { EXPECT_TRUE(has(field.row.clause)) << field.name; });
   const auto check = [&](const auto& field) {
     const std::string clause = field.row.clause;

@@ -20,11 +20,11 @@ namespace {
 
 using fields::Place;
 using reference::Forward;
-using reference::Options;
 using reference::Parameter;
 using reference::PassKind;
 using reference::Program;
 using reference::RankPass;
+using reference::Replicated;
 using reference::Step;
 
 constexpr std::size_t kLineLength = 100;
@@ -163,14 +163,14 @@ void describe_join(const Program& program, std::vector<std::string>& lines) {
   }
   if (items.empty()) items.emplace_back("all ranks for all steps");
   add_wrapped(lines, "inputs: ", items, ",");
-  lines.back() += phrase_of<&Options::join>(program, program.options) +
+  lines.back() += phrase_of<&Replicated::join>(program, program.options) +
                   phrase_of<&Program::rejoin_step>(program, program) +
-                  phrase_of<&Options::early_termination>(program, program.options);
+                  phrase_of<&Replicated::early_termination>(program, program.options);
 }
 
 void describe_state(const Program& program, std::vector<std::string>& lines) {
-  const Options& options = program.options;
-  if (options.with_values) lines.push_back(phrase_of<&Options::with_values>(program, options));
+  const Replicated& options = program.options;
+  if (options.with_values) lines.push_back(phrase_of<&Replicated::with_values>(program, options));
   if (program.buffers.empty()) return;
   std::vector<std::string> items;
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
@@ -184,7 +184,7 @@ void describe_state(const Program& program, std::vector<std::string>& lines) {
   }
   add_wrapped(lines, "buffers ", items, ",");
   lines.back() += options.keep_buffers
-                      ? phrase_of<&Options::keep_buffers>(program, options)
+                      ? phrase_of<&Replicated::keep_buffers>(program, options)
                       : fmt::format("; broadcast in chunks of {}", bytes(options.chunk_bytes));
 }
 
@@ -193,8 +193,9 @@ std::string values_of(const Program& program) {
   return program.headroom == 0 ? name : fmt::format("{}/2^{}", name, program.headroom);
 }
 
-std::string header(const Program& program) {
-  const Options& options = program.options;
+std::string header(const Case& value) {
+  const Program& program = value.program;
+  const Replicated& options = program.options;
   const auto at = [&](Place place) { return phrases(program, options, place); };
   const bool has_hook = options.hook != reference::Hook::kNone;
   std::string reducers;
@@ -202,13 +203,13 @@ std::string header(const Program& program) {
     reducers = fmt::format("; two reducers, {}",
                            options.group_each ? "each on groups of its own" : "on the same groups");
   reducers += phrase_of<&Program::recreate_before_step>(program, program);
-  return fmt::format("{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
-                     plural(program.world, "rank"), fields::name_of(options.mode),
-                     fields::name_of(options.order), at(Place::kFirst), values_of(program),
-                     bytes(options.first_bucket_bytes), bytes(options.bucket_bytes),
-                     at(Place::kSecond), at(Place::kThird),
-                     has_hook ? fmt::format("; hook {}", fields::name_of(options.hook)) : "",
-                     at(Place::kFourth), at(Place::kUsual), reducers, at(Place::kLast));
+  return fmt::format(
+      "{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
+      plural(program.world, "rank"), fields::name_of(options.mode), fields::name_of(options.order),
+      at(Place::kFirst), values_of(program), bytes(options.first_bucket_bytes),
+      bytes(options.bucket_bytes), at(Place::kSecond), at(Place::kThird),
+      has_hook ? fmt::format("; hook {}", fields::name_of(options.hook)) : "", at(Place::kFourth),
+      at(Place::kUsual) + phrases(program, value.torch, Place::kUsual), reducers, at(Place::kLast));
 }
 
 std::string step_label(const Step& step, std::size_t index) {
@@ -670,7 +671,7 @@ std::string describe(const Case& given) {
   Case value = given;
   normalize(value);
   const Program& program = value.program;
-  std::vector<std::string> lines{header(program)};
+  std::vector<std::string> lines{header(value)};
   describe_parameters(program, lines);
   describe_state(program, lines);
   describe_join(program, lines);

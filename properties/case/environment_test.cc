@@ -145,7 +145,7 @@ Case read_schema_1(const Case& value, std::uint32_t key) {
   Case with_key = value;
   with_key.program.key = key;
   std::string text = to_json(with_key);
-  text.replace(text.find("\"schema\": 2"), 11, "\"schema\": 1");
+  text.replace(text.find("\"schema\": 3"), 11, "\"schema\": 1");
   const auto back = from_json(text, "old");
   EXPECT_TRUE(back.has_value());
   return *back;
@@ -228,7 +228,7 @@ TEST(Schema1, FieldsThatItDoesNotHaveAreRefused) {
     return read.has_value() ? std::string() : read.error().failure().detail;
   };
   EXPECT_EQ(refusal(R"({"schema": 1, "environment": {"latency": "none"}})"),
-            "old.json: environment: schema 1 has no such field; write \"schema\": 2, or leave it "
+            "old.json: environment: schema 1 has no such field; write \"schema\": 3, or leave it "
             "out");
   EXPECT_NE(refusal(R"({"schema": 1, "program": {"misfit": {"variant": 1}}})").find("variant"),
             std::string::npos);

@@ -43,7 +43,7 @@ using Pairs = std::uint32_t;
 // A function of keeps.h, or none. The flag stands beside the pointer because GCC's sanitizers make
 // no constant expression of a comparison of a function's address.
 struct Keeps {
-  using Function = bool (*)(const reference::Program&, const reference::Program&);
+  using Function = bool (*)(const Case&, const Case&);
   constexpr Keeps() = default;
   constexpr Keeps(Function function) : holds(function), is_set(true) {}  // NOLINT: a row names it
   Function holds = nullptr;
@@ -209,13 +209,23 @@ constexpr auto weights() {
 template <typename Record, typename T>
 Record record_of(T Record::*);
 
-// The field of a member, such as field_of<&reference::Options::views>().
+// The record whose table has the fields of a record: those of a job are the program's.
+template <typename Record>
+struct TableOf {
+  using type = Record;
+};
+template <>
+struct TableOf<reference::Job> {
+  using type = reference::Program;
+};
+
+// The field of a member, such as field_of<&reference::Replicated::views>().
 template <auto member>
 constexpr auto field_of() {
   using Record = decltype(record_of(member));
   using Found = Field<Record, std::remove_cvref_t<decltype(std::declval<Record&>().*member)>>;
   Found found{};
-  for_each<Record>([&found](const auto& each) {
+  for_each<typename TableOf<Record>::type>([&found](const auto& each) {
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(each)>, Found>)
       if (each.member == member) found = each;
   });

@@ -166,8 +166,8 @@ inline constexpr std::array<std::uint16_t, 3> kEarlySteps{1, 2, 3};
 inline constexpr std::array<std::uint16_t, 1> kPowerSgdRanks{2};
 
 template <>
-struct Table<reference::Options> {
-  using R = reference::Options;
+struct Table<reference::Replicated> {
+  using R = reference::Replicated;
   using P = reference::Program;
   static constexpr bool is_after_backward(const P& program) {
     return program.options.launch == reference::Launch::kAfterBackward;
@@ -262,7 +262,8 @@ struct Table<reference::Options> {
            .phrase = " of rank {}",
            .place = Place::kFourth,
            .when =
-               [](const P& program) { return program.options.hook == reference::Hook::kPowerSgd; },
+               [](const P& program) {
+    return program.options.hook == reference::Hook::kPowerSgd; },
            .feature = "power_sgd: rank 2",
            .percent = 75,
            .choices = kPowerSgdRanks,
@@ -278,7 +279,8 @@ struct Table<reference::Options> {
             {.clause = "S3",
              .phrase = "; broadcast at construction alone",
              .place = Place::kApart,
-             .when = [](const P& program) { return !program.buffers.empty(); },
+             .when = [](const P& program) {
+    return !program.buffers.empty(); },
              .feature = "buffers broadcast at construction alone"}),
       field("chunk_bytes", &R::chunk_bytes,
             {.clause = "S3", .keeps = keeps::broadcasts, .keeps_errors = true}),
@@ -286,7 +288,8 @@ struct Table<reference::Options> {
             {.clause = "S2", .needs = kJoin, .place = Place::kApart, .keeps = keeps::even_inputs}),
       field("first_bucket_bytes", &R::first_bucket_bytes,
             {.clause = "B1",
-             .when = [](const P& program) { return !is_after_backward(program); },
+             .when = [](const P& program) {
+    return !is_after_backward(program); },
              .keeps = keeps::layout}),
       field("bucket_bytes", &R::bucket_bytes, {.clause = "B1", .keeps = keeps::layout}),
       field("last_bucket_bytes", &R::last_bucket_bytes,
@@ -294,7 +297,8 @@ struct Table<reference::Options> {
              .needs = kThreeLimits,
              .phrase = ", then {}",
              .place = Place::kSecond,
-             .when = [](const P& program) { return !is_after_backward(program); },
+             .when = [](const P& program) {
+    return !is_after_backward(program); },
              .percent = 40,
              .choices = kLastLimits,
              .stream = "limits",
@@ -316,7 +320,8 @@ struct Table<reference::Options> {
           {.clause = "S2", .phrase = "; raises as soon as some have none", .place = Place::kApart}),
       field("group_each", &R::group_each,
             {.clause = "F7",
-             .when = [](const P& program) { return reference::reducer_count(program) > 1; },
+             .when = [](const P& program) {
+    return reference::reducer_count(program) > 1; },
              .feature = "two reducers, each on a group of its own",
              .keeps = keeps::always}),
       field("two_groups", &R::two_groups,
@@ -334,39 +339,7 @@ struct Table<reference::Options> {
              .pairs = with::kSeveralBuckets | with::kModes | with::kViews | with::kRebuilt |
                       with::kHook | with::kAfterBackward | with::kBuffers | with::kUneven |
                       with::kError | with::kFault,
-             .change = "the transport"}),
-      field("batched_grad_copy", &R::batched_grad_copy,
-            {.clause = "G2",
-             .needs = kBatchedCopy,
-             .phrase = "; gradients are copied to a bucket together",
-             .percent = 30,
-             .change = "batched_grad_copy",
-             .keeps = keeps::always,
-             .keeps_errors = true}),
-      field("lazy_bucket_allocation", &R::lazy_bucket_allocation,
-            {.clause = "B7",
-             .needs = kLazyBuckets,
-             .phrase = "; buckets have memory during a backward alone",
-             .percent = 30,
-             .change = "lazy_bucket_allocation",
-             .keeps = keeps::always,
-             .keeps_errors = true}),
-      field("skip_all_reduce_unused_params", &R::skip_all_reduce_unused_params,
-            {.clause = "G5",
-             .needs = kSkipsUnused,
-             .phrase = "; buckets of unused parameters are left out",
-             .percent = 50,
-             .change = "skip_all_reduce_unused_params",
-             .keeps = keeps::without_local_use,
-             .keeps_errors = true}),
-      field("finalization", &R::finalization,
-            {.clause = "P4", .needs = kFinalization, .percent = 25, .keeps = keeps::finalization}),
-      field("update_process_group", &R::update_process_group,
-            {.clause = "F4",
-             .needs = kUpdatesGroup,
-             .phrase = "; another process group before step {}",
-             .percent = 25,
-             .choices = kEarlySteps}));
+             .change = "the transport"})));
 };
 
 template <>
@@ -439,6 +412,45 @@ struct Table<Switch> {
       std::make_tuple(field("option", &R::option, {.has_own_moves = true}), field("to", &R::to));
 };
 
+// The options of PyTorch's reducer alone.
+template <>
+struct Table<TorchOptions> {
+  using R = TorchOptions;
+  static constexpr auto list = std::make_tuple(
+      field("batched_grad_copy", &R::batched_grad_copy,
+            {.clause = "G2",
+             .needs = kBatchedCopy,
+             .phrase = "; gradients are copied to a bucket together",
+             .percent = 30,
+             .change = "batched_grad_copy",
+             .keeps = keeps::always,
+             .keeps_errors = true}),
+      field("lazy_bucket_allocation", &R::lazy_bucket_allocation,
+            {.clause = "B7",
+             .needs = kLazyBuckets,
+             .phrase = "; buckets have memory during a backward alone",
+             .percent = 30,
+             .change = "lazy_bucket_allocation",
+             .keeps = keeps::always,
+             .keeps_errors = true}),
+      field("skip_all_reduce_unused_params", &R::skip_all_reduce_unused_params,
+            {.clause = "G5",
+             .needs = kSkipsUnused,
+             .phrase = "; buckets of unused parameters are left out",
+             .percent = 50,
+             .change = "skip_all_reduce_unused_params",
+             .keeps = keeps::without_local_use,
+             .keeps_errors = true}),
+      field("finalization", &R::finalization,
+            {.clause = "P4", .needs = kFinalization, .percent = 25, .keeps = keeps::finalization}),
+      field("update_process_group", &R::update_process_group,
+            {.clause = "F4",
+             .needs = kUpdatesGroup,
+             .phrase = "; another process group before step {}",
+             .percent = 25,
+             .choices = kEarlySteps}));
+};
+
 template <>
 struct Table<Case> {
   using R = Case;
@@ -446,14 +458,24 @@ struct Table<Case> {
       field("program", &R::program), FaultList{},
       field("schedule", &R::schedule, {.has_own_moves = true}),
       bounded("timeout_ms", &R::timeout_ms, {0, 0, kMaxTimeoutMs}, {.feature = "timeout"}),
-      field("switched", &R::switched), field("environment", &R::environment));
+      field("switched", &R::switched), field("environment", &R::environment),
+      field("torch", &R::torch));
 };
+
+// Calls f(field, get) for the row of each option of a case, where get(case) is its record.
+template <typename F>
+constexpr void for_each_option(const F& f) {
+  const auto replicated = [](auto& value) -> auto& { return value.program.options; };
+  const auto torch = [](auto& value) -> auto& { return value.torch; };
+  for_each<reference::Replicated>([&](const auto& field) { f(field, replicated); });
+  for_each<TorchOptions>([&](const auto& field) { f(field, torch); });
+}
 
 // The options that a second run of the case can switch, by their names.
 constexpr std::size_t kSwitchable = [] {
   std::size_t count = 0;
-  for_each<reference::Options>(
-      [&count](const auto& field) { count += field.row.keeps.is_set ? 1 : 0; });
+  for_each_option(
+      [&count](const auto& field, const auto&) { count += field.row.keeps.is_set ? 1 : 0; });
   return count;
 }();
 template <>
@@ -462,7 +484,7 @@ struct Values<SwitchedOption> {
     std::array<Value, kSwitchable + 1> out{};
     std::size_t number = 0;
     out[number].name = "none";
-    for_each<reference::Options>([&](const auto& field) {
+    for_each_option([&](const auto& field, const auto&) {
       if (field.row.keeps.is_set) out[++number].name = field.name;
     });
     return out;
@@ -473,8 +495,8 @@ struct Values<SwitchedOption> {
 using Records =
     std::tuple<Case, reference::Program, reference::Parameter, reference::Step, reference::RankPass,
                reference::Forward, reference::Node, reference::Input, reference::Backward,
-               faults::Fault, reference::Buffer, reference::Options, reference::Misfit, Schedule,
-               Schedule::Deviation, Switch, Environment>;
+               faults::Fault, reference::Buffer, reference::Replicated, reference::Misfit, Schedule,
+               Schedule::Deviation, Switch, Environment, TorchOptions>;
 
 template <>
 struct Values<reference::DType> {
@@ -634,7 +656,7 @@ struct Values<reference::MisfitKind> {
   static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
 };
 template <>
-struct Values<reference::Finalization> {
+struct Values<TorchOptions::Finalization> {
   static constexpr Value list[] = {
       {"automatic"},
       {"after", 45, {}, "; the user ends each pass, after backward"},

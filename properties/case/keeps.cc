@@ -15,10 +15,11 @@ using reference::HookResult;
 using reference::Join;
 using reference::Mode;
 using reference::Node;
-using reference::Options;
 using reference::PassKind;
+using reference::Program;
 using reference::RankPass;
 using reference::Recompute;
+using reference::Replicated;
 using reference::Step;
 using reference::ZeroGrad;
 
@@ -108,7 +109,7 @@ int least_precision(const Program& program) {
 // `magnitude` is the largest gradient of a rank.
 bool has_exact_sums(const Program& program) {
   constexpr double kLargestInteger = 8;
-  const Options& options = program.options;
+  const Replicated& options = program.options;
   const bool averages = options.hook_result == HookResult::kMean &&
                         (options.hook == Hook::kNone || options.hook == Hook::kAllReduce ||
                          options.hook == Hook::kElsewhere);
@@ -131,7 +132,7 @@ bool has_exact_sums(const Program& program) {
   return true;
 }
 
-bool is_averaged_like_no_hook(const Options& options) {
+bool is_averaged_like_no_hook(const Replicated& options) {
   return options.hook == Hook::kNone || options.hook == Hook::kAllReduce ||
          (options.hook == Hook::kElsewhere && options.hook_result == HookResult::kMean);
 }
@@ -150,63 +151,65 @@ bool has_sums_in_any_order(const Program& program) {
   return (program.world + groups - 1) / groups <= 2 || has_exact_sums(program);
 }
 
-bool always(const Program&, const Program&) { return true; }
+bool always(const Case&, const Case&) { return true; }
 
-bool mode(const Program& one, const Program&) {
-  return one.options.mode == Mode::kPlain && one.options.join == Join::kNone &&
-         all_passes(one, is_simple);
+bool mode(const Case& one, const Case&) {
+  return one.program.options.mode == Mode::kPlain && one.program.options.join == Join::kNone &&
+         all_passes(one.program, is_simple);
 }
 
-bool order(const Program& one, const Program& other) {
-  return has_sums_in_any_order(one) && has_sums_in_any_order(other);
+bool order(const Case& one, const Case& other) {
+  return has_sums_in_any_order(one.program) && has_sums_in_any_order(other.program);
 }
 
-bool layout(const Program& one, const Program& other) {
-  return one.options.order == reference::Order::kRankOrder || order(one, other);
+bool layout(const Case& one, const Case& other) {
+  return one.program.options.order == reference::Order::kRankOrder || order(one, other);
 }
 
-bool rebuild(const Program& one, const Program& other) {
-  return one.options.pinned == 0 && one.options.launch == reference::Launch::kOverlapped &&
-         layout(one, other);
+bool rebuild(const Case& one, const Case& other) {
+  return one.program.options.pinned == 0 &&
+         one.program.options.launch == reference::Launch::kOverlapped && layout(one, other);
 }
 
-bool hook(const Program& one, const Program& other) {
-  return is_averaged_like_no_hook(one.options) && is_averaged_like_no_hook(other.options);
+bool hook(const Case& one, const Case& other) {
+  return is_averaged_like_no_hook(one.program.options) &&
+         is_averaged_like_no_hook(other.program.options);
 }
 
-bool hook_of_user(const Program& one, const Program& other) {
-  return one.options.hook == Hook::kElsewhere && other.options.hook == Hook::kElsewhere;
+bool hook_of_user(const Case& one, const Case& other) {
+  return one.program.options.hook == Hook::kElsewhere &&
+         other.program.options.hook == Hook::kElsewhere;
 }
 
-bool broadcasts(const Program& one, const Program&) {
-  return one.options.with_values || !one.buffers.empty();
+bool broadcasts(const Case& one, const Case&) {
+  return one.program.options.with_values || !one.program.buffers.empty();
 }
 
-bool without_local_use(const Program& one, const Program&) {
-  return std::none_of(one.steps.begin(), one.steps.end(),
+bool without_local_use(const Case& one, const Case&) {
+  return std::none_of(one.program.steps.begin(), one.program.steps.end(),
                       [](const Step& step) { return step.kind == PassKind::kNoSync; }) &&
-         all_passes(one, [](const RankPass& pass) {
+         all_passes(one.program, [](const RankPass& pass) {
            return std::none_of(pass.forwards.begin(), pass.forwards.end(),
                                [](const auto& forward) { return forward.local; });
          });
 }
 
-bool finalization(const Program& one, const Program& other) {
-  const auto is_right_after = [](const Program& program) {
-    return program.options.finalization == reference::Finalization::kAutomatic ||
-           program.options.finalization == reference::Finalization::kAfter;
+bool finalization(const Case& one, const Case& other) {
+  using enum TorchOptions::Finalization;
+  const auto is_right_after = [](const Case& value) {
+    return value.torch.finalization == kAutomatic || value.torch.finalization == kAfter;
   };
-  const bool has_backwards =
-      all_passes(one, [](const RankPass& pass) { return reference::kept_outputs(pass) > 0; });
+  const bool has_backwards = all_passes(
+      one.program, [](const RankPass& pass) { return reference::kept_outputs(pass) > 0; });
   const bool has_whole_first_pass =
-      one.options.mode != Mode::kStatic ||
-      all_passes(one, [](const RankPass& pass) { return pass.backwards.size() <= 1; });
+      one.program.options.mode != Mode::kStatic ||
+      all_passes(one.program, [](const RankPass& pass) { return pass.backwards.size() <= 1; });
   return is_right_after(one) && is_right_after(other) && has_whole_first_pass &&
          (has_backwards || without_local_use(one, other));
 }
 
-bool even_inputs(const Program& one, const Program& other) {
-  return has_even_inputs(one) && has_even_inputs(other);
+bool even_inputs(const Case& one, const Case& other) {
+  return has_even_inputs(one.program) && has_even_inputs(other.program);
 }
 
 }  // namespace lockstep::properties::keeps

@@ -10,16 +10,14 @@
 namespace lockstep::properties {
 namespace {
 
-using reference::Options;
-
 static_assert(fields::kSwitchable <= kMaxSwitchable);
 
-// Calls f(field) for the row of the option.
+// Calls f(field, get) for the row of the option: get(case) is the record of the option.
 template <typename F>
 void with_field(SwitchedOption option, const F& f) {
   std::size_t number = 0;
-  fields::for_each<Options>([&](const auto& field) {
-    if (field.row.keeps.is_set && ++number == static_cast<std::size_t>(option)) f(field);
+  fields::for_each_option([&](const auto& field, const auto& get) {
+    if (field.row.keeps.is_set && ++number == static_cast<std::size_t>(option)) f(field, get);
   });
 }
 
@@ -52,12 +50,13 @@ T other_value(const fields::Row& row, T simplest, T now, std::uint32_t to) {
 bool differ_in_options_that_keep(const Case& one, const Case& other) {
   Case with_options_of_other = one;
   with_options_of_other.program.options = other.program.options;
+  with_options_of_other.torch = other.torch;
   with_options_of_other.switched = other.switched;
   if (!equal(with_options_of_other, other)) return false;
   bool all = true;
-  fields::for_each<Options>([&](const auto& field) {
-    if (field.get(one.program.options) != field.get(other.program.options))
-      all = all && field.row.keeps.is_set && field.row.keeps.holds(one.program, other.program);
+  fields::for_each_option([&](const auto& field, const auto& get) {
+    if (field.get(get(one)) != field.get(get(other)))
+      all = all && field.row.keeps.is_set && field.row.keeps.holds(one, other);
   });
   return all;
 }
@@ -71,14 +70,14 @@ std::optional<Case> switched(const Case& value) {
   Case other = one;
   other.switched = {};
   bool is_switched = false;
-  with_field(value.switched.option, [&](const auto& field) {
-    static const Options simplest;
+  with_field(value.switched.option, [&](const auto& field, const auto& get) {
+    static const Case simplest{};
     if (field.row.when != nullptr && !field.row.when(one.program)) return;
-    const auto now = field.get(one.program.options);
-    const auto then = other_value(field.row, field.get(simplest), now, value.switched.to);
-    field.get(other.program.options) = then;
+    const auto now = field.get(get(one));
+    const auto then = other_value(field.row, field.get(get(simplest)), now, value.switched.to);
+    field.get(get(other)) = then;
     normalize(other);
-    is_switched = field.get(other.program.options) == then;
+    is_switched = field.get(get(other)) == then;
   });
   if (!is_switched || !differ_in_options_that_keep(one, other)) return std::nullopt;
   return other;
@@ -108,13 +107,13 @@ std::string switchable_names() {
 
 std::optional<Capability> needed_for(SwitchedOption option) {
   std::optional<Capability> needs;
-  with_field(option, [&needs](const auto& field) { needs = field.row.needs; });
+  with_field(option, [&needs](const auto& field, const auto&) { needs = field.row.needs; });
   return needs;
 }
 
 bool keeps_errors(SwitchedOption option) {
   bool keeps = false;
-  with_field(option, [&keeps](const auto& field) { keeps = field.row.keeps_errors; });
+  with_field(option, [&keeps](const auto& field, const auto&) { keeps = field.row.keeps_errors; });
   return keeps;
 }
 
@@ -122,8 +121,8 @@ std::string describe_switch(const Case& value) {
   const std::optional<Case> other = switched(value);
   std::string text;
   if (!other) return text;
-  with_field(value.switched.option, [&](const auto& field) {
-    const auto then = field.get(other->program.options);
+  with_field(value.switched.option, [&](const auto& field, const auto& get) {
+    const auto then = field.get(get(*other));
     if constexpr (std::is_enum_v<std::remove_cvref_t<decltype(then)>>)
       text = fmt::format("{} = {}", field.name, fields::name_of(then));
     else

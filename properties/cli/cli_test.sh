@@ -78,7 +78,7 @@ expect 1 "not in range" "$program" orders --library mpich --ranks 1
 echo text >text.npy
 # Pages are files of their own; a place that cannot be written is an error.
 expect 0 "excluded at 95 %: a bug that fails one of" "$program" fuzz --lane sim --cases 200 --seed 3 --html run.html
-expect 0 "schedules by policy, in 13 cases: pos 100 %" "$program" fuzz --lane sim --cases 200 --seed 3 --policy pos
+expect 0 "schedules by policy, in 13 cases: pos 100 %" "$program" fuzz --lane sim --cases 200 --seed 3 --policy pos --verbose
 expect 1 "luck not in {default,random_walk,stay_biased,round_robin,pos,pct,delay_bounded,urw,surw}" "$program" fuzz --cases 1 --policy luck
 grep -q '<title>A fuzz run without a failure</title>' run.html || fail "fuzz --html writes a page"
 "$program" fuzz --lane sim --cases 20 --seed 3 --html none/run.html >out 2>err; (($? == 1)) || fail "a page that cannot be written is an error"
@@ -303,7 +303,7 @@ grep -q '<testsuite' report.xml || fail "report.xml is not a JUnit report"
 expect_match 0 "^state x fault: [0-9]+ of 170 cells that can occur were not seen: " "$program" fuzz --cases 30 --seed 5 --out found
 grep -q "what the reducer was doing" out && fail "the table of states is printed unasked"
 expect_match 0 "^  node_throws .* -  " "$program" fuzz --cases 30 --seed 5 --out found --states
-expect 0 "0 failing" "$program" fuzz --cases 30 --seed 5 --out found --states --faults none
+expect 0 "0 failing" "$program" fuzz --cases 30 --seed 5 --out found --states --faults none --verbose
 grep -q "what the reducer was doing\|state x fault" out && fail "a run without faults has a table of states"
 touch file
 expect 1 "--out" "$program" fuzz --cases 10 --out file/below

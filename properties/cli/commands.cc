@@ -71,11 +71,11 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
 std::string profile_lines(const Case& c, const Profile& profile) {
   if (!profile.is_torch()) return {};
   std::string out;
-  const auto names = torch_model::policies_at_work(c.program, profile.policies);
+  const auto names = torch_model::policies_at_work(c.program, c.torch, profile.policies);
   if (!names.empty())
     out += fmt::format("policies of PyTorch's that decide what comes out: {}\n",
                        fmt::join(names, ", "));
-  const std::uint32_t steps = modelled_steps(c.program, profile);
+  const std::uint32_t steps = modelled_steps(c, profile);
   if (steps < c.program.steps.size())
     out += fmt::format(
         "not run: step {} and what follows, as PyTorch's profile does not say what "

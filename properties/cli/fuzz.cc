@@ -463,7 +463,11 @@ int run_fuzz(const FuzzOptions& options) {
       return code != 0 ? code : kInconclusive;
     }
     const RunReport& report = fuzz.report();
-    tell(summary(report));
+    tell(options.is_verbose
+             ? whole_summary(report)
+             : summary(report, options.html.empty()
+                                   ? ""
+                                   : report_path(options.html, report, options.lanes.size())));
     if (options.shows_states) tell(states_block(report.states));
     const bool is_written = write_reports(options, report);
     if (!report.failures.empty() && code == 0)

@@ -36,6 +36,7 @@ struct FuzzOptions {
   GenerateOptions generate;
   bool keep_going = false;    // after a failure, search for different ones
   bool is_fresh = false;      // do not run the failures of earlier runs first
+  bool is_verbose = false;    // print at the end all that was counted
   bool shows_states = false;  // print the table of states and faults at the end
   double shrink_seconds = 20;
   std::optional<Case> around;  // runs the neighbours of this case, and generates none

@@ -55,8 +55,8 @@ constexpr const char* kExitCodes =
     "crash,\n"
     "69 not deterministic, 70 leak, 71 wrong or missing error, 72 ranks differ "
     "(diagnose),\n"
-    "73 subjects differ (--against), 74 race on a GPU or misuse of NCCL, 75 NCCL did not run as\n"
-    "pinned, 130 interrupted. The nccl lane without a CUDA device: 2.";
+    "73 subjects differ (--against), 74 race on a GPU, mutexes locked in two orders, or misuse of\n"
+    "NCCL, 75 NCCL did not run as pinned, 130 interrupted. The nccl lane without a CUDA device: 2.";
 
 struct Arguments {
   char** argv = nullptr;
@@ -484,6 +484,7 @@ void add_run_of_cases(CLI::App& command, FuzzOptions& f) {
   add_seconds(command, "--shrink-time", f.shrink_seconds, "seconds to make a failing case small",
               true);
   command.add_flag("--keep-going", f.keep_going, "after a failure look for others that differ");
+  command.add_flag("--verbose", f.is_verbose, "print at the end all that was counted");
 }
 
 // The options of a shard. A shard goes on after a failure, and writes to the campaign's folder.

@@ -288,7 +288,7 @@ class MatrixRun {
   // Whether the subject's profile says of every step what comes out.
   bool is_modelled(const PoolJob& job) const {
     const Profile& profile = options_.columns[job.station].subject.profile;
-    return modelled_steps(job.value->program, profile) == job.value->program.steps.size();
+    return modelled_steps(*job.value, profile) == job.value->program.steps.size();
   }
 
   // A failure proves nothing if the machine has run out of what the lane needs.

@@ -97,8 +97,10 @@ std::vector<Change> changes_of_options() {
          return true;
        }},
   };
-  add_changes<reference::Options>(
+  add_changes<reference::Replicated>(
       [](Case & c) -> auto& { return c.program.options; }, changes);
+  add_changes<TorchOptions>(
+      [](Case & c) -> auto& { return c.torch; }, changes);
   add_changes<Environment>(
       [](Case & c) -> auto& { return c.environment; }, changes);
   return changes;

@@ -22,10 +22,10 @@
 #include "properties/components/checks.h"
 #include "properties/components/group_failure_plan.h"
 #include "reducer/base/check.h"
+#include "reducer/base/status.h"
 #include "reducer/comm/store.h"
 #include "reducer/data_parallel.h"
 #include "reducer/device/host/host_device.h"
-#include "reducer/failure_board.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

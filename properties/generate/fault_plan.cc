@@ -362,7 +362,7 @@ void PlanDrawer::draw_call_plan() {
   fault.site = random_.below(calls * (bucket_count(program_) + 1));
   // Where NCCL adds, a collective has one call for the headers, and one for the elements. The
   // collective after those of the buckets is often a usage map, whose elements lie in host memory.
-  const reference::Options& sums = program_.options;
+  const reference::Replicated& sums = program_.options;
   const bool is_native = sums.order != reference::Order::kRankOrder && !sums.verify;
   if (!is_native || random_.percent(40)) return;
   const std::uint32_t buckets = bucket_count(program_);

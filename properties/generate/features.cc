@@ -599,7 +599,7 @@ void FeatureCollector::rows() {
       if (row.each != nullptr) add_if(true, std::string(row.each) + each.name);
     }
   });
-  const reference::Options& options = program_.options;
+  const reference::Replicated& options = program_.options;
   add_if(options.hook != reference::Hook::kNone, "a hook");
   add_if(options.rebuild, "a rebuild asked for");
   add_if(options.launch == reference::Launch::kAfterBackward && !options.own_group,

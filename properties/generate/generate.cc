@@ -25,11 +25,11 @@ namespace lockstep::properties {
 namespace {
 
 using reference::DType;
-using reference::Options;
 using reference::Parameter;
 using reference::PassKind;
 using reference::Program;
 using reference::RankPass;
+using reference::Replicated;
 using reference::Step;
 using reference::ZeroGrad;
 
@@ -176,7 +176,7 @@ void ProgramDrawer::draw_world() {
 }
 
 void ProgramDrawer::draw_options() {
-  Options& options = program_.options;
+  Replicated& options = program_.options;
   if (features_.dynamic) options.mode = reference::Mode::kDynamic;
   if (features_.is_static) options.mode = reference::Mode::kStatic;
   options.views = features_.views;
@@ -198,14 +198,14 @@ void ProgramDrawer::draw_options() {
 // draws the same count, whatever the subject supports. So the rest of a seed's case does not depend
 // on the subject.
 void ProgramDrawer::draw_run_modes() {
-  Options& options = program_.options;
-  const bool manual_sync = run_mode_random_.percent(percent_of<&Options::manual_sync>);
+  Replicated& options = program_.options;
+  const bool manual_sync = run_mode_random_.percent(percent_of<&Replicated::manual_sync>);
   options.manual_sync = manual_sync && can_.has(Capability::kManualSync);
-  const bool pinned = run_mode_random_.percent(percent_of<&Options::pinned>);
+  const bool pinned = run_mode_random_.percent(percent_of<&Replicated::pinned>);
   const std::uint32_t order = run_mode_random_.below(1000);  // a small number is as good as any
   if (pinned && can_.has(Capability::kPinned)) options.pinned = 1 + order;
-  const bool after_backward = run_mode_random_.percent(percent_of<&Options::launch>);
-  const bool own_group = run_mode_random_.percent(percent_of<&Options::own_group>);
+  const bool after_backward = run_mode_random_.percent(percent_of<&Replicated::launch>);
+  const bool own_group = run_mode_random_.percent(percent_of<&Replicated::own_group>);
   if (!after_backward || !can_.has(Capability::kAfterBackward)) return;
   options.launch = reference::Launch::kAfterBackward;
   options.own_group = own_group;
@@ -890,8 +890,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_user_abort(random_for("user-abort"), options, out);
   draw_delays_in_turn(random_for("turns"), options, out);
   draw_largest(random_for("largest"), options, out.program);
-  if (out.program.options.skip_all_reduce_unused_params) follow_skip(out.program);
-  if (!out.faults.faults.empty()) follow_faults(out.program.options);
+  draw_torch_options(random_for, options.capabilities, out);
   out.switched = draw_switch(random_for("switched"), options, out);
   draw_environment(random_for, out);
   return out;

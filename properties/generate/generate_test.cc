@@ -225,17 +225,17 @@ TEST(Generate, OptionsAreDrawnAsOftenAsTheirRowsSay) {
   std::map<std::string, int> drawn;
   for (std::uint64_t index = 0; index < kCases; ++index) {
     const auto random_for = [&](std::string_view name) { return Random(5, index, name); };
-    reference::Options options;
+    reference::Replicated options;
     draw_rows(random_for, Capabilities::all(), options);
-    reference::Options without;
+    reference::Replicated without;
     draw_rows(random_for, {}, without);
-    fields::for_each<reference::Options>([&](const auto& field) {
+    fields::for_each<reference::Replicated>([&](const auto& field) {
       drawn[field.name] += fields::is_set(field, options) ? 1 : 0;
       ASSERT_FALSE(field.row.needs && fields::is_set(field, without)) << field.name;
     });
   }
   int rows = 0;
-  fields::for_each<reference::Options>([&](const auto& field) {
+  fields::for_each<reference::Replicated>([&](const auto& field) {
     const fields::Row& row = field.row;
     const bool is_by_hand = row.stream != nullptr && row.stream == std::string_view();
     const double share = is_by_hand ? 0 : row.percent / 100.0;
@@ -561,7 +561,7 @@ TEST(Generate, F3ChangesOnlyWhatIsVerified) {
   int changed = 0;
   for (std::uint64_t index = 0; index < 5000; ++index) {
     const Case value = generate(14, index);
-    const reference::Options& options = value.program.options;
+    const reference::Replicated& options = value.program.options;
     const bool is_rank_ordered = options.order == reference::Order::kRankOrder;
     ASSERT_TRUE(!options.verify || is_rank_ordered) << "case " << index;
     const bool can_change = options.verify && value.program.world > 1;

@@ -25,7 +25,7 @@ bool may_reset(const Case& value) {
 // receive. Such programs are rare, and so is the misfit that needs one: a second group that cannot
 // verify.
 bool has_second_group_that_verifies(const reference::Program& program) {
-  const reference::Options& options = program.options;
+  const reference::Replicated& options = program.options;
   return reference::has_backward_group(options) && options.verify;
 }
 

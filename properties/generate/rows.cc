@@ -11,7 +11,7 @@
 namespace lockstep::properties {
 namespace {
 
-using reference::Options;
+using reference::Replicated;
 
 constexpr std::uint32_t kMaxDrawn = 1000;  // of a number without choices; any is as good
 
@@ -55,7 +55,7 @@ void draw_fields(const RandomFor& random_for, const std::string& prefix,
 
 }  // namespace
 
-void draw_rows(const RandomFor& random_for, const Capabilities& capabilities, Options& options) {
+void draw_rows(const RandomFor& random_for, const Capabilities& capabilities, Replicated& options) {
   draw_fields(random_for, "", capabilities, options);
 }
 
@@ -68,19 +68,18 @@ void draw_environment(const RandomFor& random_for, Case& value) {
   normalize(value.environment, value.program, value.faults);
 }
 
-void follow_verify(const Capabilities& capabilities, reference::Options& drawn) {
+void follow_verify(const Capabilities& capabilities, reference::Replicated& drawn) {
   drawn.verify = drawn.verify && capabilities.has(Capability::kRankOrder);
   if (drawn.verify) drawn.order = reference::Order::kRankOrder;
 }
 
-void follow_skip(reference::Program& program) {
-  reference::Program normal = program;
-  reference::normalize(normal);
-  program.options.skip_all_reduce_unused_params = normal.options.skip_all_reduce_unused_params;
-}
-
-void follow_faults(reference::Options& options) {
-  using enum reference::Finalization;
+void draw_torch_options(const RandomFor& random_for, const Capabilities& capabilities,
+                        Case& value) {
+  using enum TorchOptions::Finalization;
+  TorchOptions& options = value.torch;
+  draw_fields(random_for, "", capabilities, options);
+  normalize(options, value.program);
+  if (value.faults.faults.empty()) return;
   if (options.finalization != kAutomatic) options.finalization = kAfter;
   options.update_process_group = 0;
 }

@@ -16,21 +16,19 @@ namespace lockstep::properties {
 // Draws every option whose row has a percentage, within the capabilities. random_for(name) gives
 // the random numbers of a name.
 void draw_rows(const std::function<Random(std::string_view)>& random_for,
-               const Capabilities& capabilities, reference::Options& options);
+               const Capabilities& capabilities, reference::Replicated& options);
 
 // The same of the environment. draw_environment() leaves out what means nothing in the case.
 void draw_rows(const std::function<Random(std::string_view)>& random_for, Environment& environment);
 void draw_environment(const std::function<Random(std::string_view)>& random_for, Case& value);
 
 // Payloads are verified in sums in the order of the ranks alone (F3).
-void follow_verify(const Capabilities& capabilities, reference::Options& drawn);
+void follow_verify(const Capabilities& capabilities, reference::Replicated& drawn);
 
-// Drops skip_all_reduce_unused_params in a program in which it means nothing; which, normalize()
-// knows.
-void follow_skip(reference::Program& program);
-
-// For a case with faults, which say themselves who has to fail: no pass is ended wrongly by hand,
-// and no further group connects.
-void follow_faults(reference::Options& options);
+// The same of the options of PyTorch, without those that mean nothing in the case. Faults say
+// themselves who has to fail: in a case with faults no pass is ended wrongly by hand, and no
+// further group connects.
+void draw_torch_options(const std::function<Random(std::string_view)>& random_for,
+                        const Capabilities& capabilities, Case& value);
 
 }  // namespace lockstep::properties

@@ -14,7 +14,7 @@ using reference::HookBackward;
 using reference::HookCompletion;
 using reference::HookResult;
 
-void draw_options(Random& random, Capabilities can, reference::Options& options) {
+void draw_options(Random& random, Capabilities can, reference::Replicated& options) {
   const auto result = static_cast<HookResult>(random.weighted(fields::weights<HookResult>()));
   const auto completion =
       static_cast<HookCompletion>(random.weighted(fields::weights<HookCompletion>()));
@@ -61,13 +61,13 @@ void draw_user_hook(Random random, const GenerateOptions& options, Case& value) 
 }
 
 void draw_power_sgd_rank(Random random, reference::Program& program) {
-  constexpr fields::Row row = fields::row_of<&reference::Options::power_sgd_rank>();
+  constexpr fields::Row row = fields::row_of<&reference::Replicated::power_sgd_rank>();
   if (program.options.hook == reference::Hook::kPowerSgd && random.percent(row.percent))
     program.options.power_sgd_rank = row.choices.front();
 }
 
 void find_user_hook_features(const Case& value, std::set<std::string>& found) {
-  const reference::Options& options = value.program.options;
+  const reference::Replicated& options = value.program.options;
   if (options.hook != reference::Hook::kElsewhere) return;
   const auto add_if = [&](bool condition, const char* name) {
     if (condition) found.insert(name);

@@ -21,7 +21,7 @@ constexpr std::int64_t kSystemError = 2;  // ncclSystemError, the code that plug
 // count, so the numbers are known only for a program with one group at a time, and not after its
 // recoveries.
 bool has_one_group(const reference::Program& program) {
-  const reference::Options& options = program.options;
+  const reference::Replicated& options = program.options;
   const bool has_second = reference::has_backward_group(options);
   return !has_second && (!options.group_each || reference::reducer_count(program) == 1);
 }

@@ -217,7 +217,7 @@ Json parameters_of(const Program& program) {
 }
 
 // The options, by the names that DistributedDataParallel has for them.
-Json options_of(const reference::Options& options) {
+Json options_of(const reference::Replicated& options) {
   constexpr double kBytesPerMiB = 1024.0 * 1024.0;
   return {{"find_unused_parameters", options.mode == reference::Mode::kDynamic},
           {"static_graph", options.mode == reference::Mode::kStatic},
@@ -227,14 +227,15 @@ Json options_of(const reference::Options& options) {
 
 // The steps after which all ranks recover, the number of those that can be told, and whether all
 // collectives have ended after them.
-Json plan_of(const reference::Expectation& expectation) {
+Json plan_of(const Expected& expectation) {
   Json recovers_after = Json::array();
   bool all_ended = true;
   std::size_t end = 0;
-  for (; end < expectation.steps.size() && expectation.steps[end].is_modelled; ++end) {
+  for (; end < expectation.steps.size() && expectation.knowledge_of(end).is_modelled; ++end) {
     const reference::ExpectedStep& step = expectation.steps[end];
     if (step.any_error) recovers_after.push_back(end);
-    all_ended = step.any_error || (all_ended && !step.leaves_pass_unfinished);
+    all_ended =
+        step.any_error || (all_ended && !expectation.knowledge_of(end).leaves_pass_unfinished);
   }
   return {{"recovers_after", std::move(recovers_after)}, {"end", end}, {"all_ended", all_ended}};
 }
@@ -291,8 +292,8 @@ std::vector<std::uint32_t> python_memory(const reference::Parameter& parameter) 
   return usual;
 }
 
-std::string python_job(const Case& c, const reference::Expectation& expectation,
-                       const RankRequest& request, const std::string& group) {
+std::string python_job(const Case& c, const Expected& expectation, const RankRequest& request,
+                       const std::string& group) {
   const Program& program = c.program;
   Json steps = Json::array();
   for (std::size_t s = 0; s < program.steps.size(); ++s)
@@ -311,7 +312,7 @@ std::string python_job(const Case& c, const reference::Expectation& expectation,
       .dump();
 }
 
-std::string python_resume(const reference::Expectation& expectation, const Resume& resume) {
+std::string python_resume(const Expected& expectation, const Resume& resume) {
   return Json{{"recover", resume.recover},
               {"step", resume.step},
               {"generation", resume.roster.generation},

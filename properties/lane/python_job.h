@@ -12,7 +12,7 @@
 #include "properties/case/case.h"
 #include "properties/lane/rank_json.h"
 #include "properties/observe/observation.h"
-#include "reference/expectation.h"
+#include "properties/subject/expected.h"
 
 namespace lockstep::properties {
 
@@ -23,11 +23,11 @@ std::vector<std::uint32_t> python_memory(const reference::Parameter& parameter);
 
 // `expectation` is the model's: after a step in which any rank must fail, all ranks recover. Ranks
 // keep their process group as long as `group` stays the same.
-std::string python_job(const Case& c, const reference::Expectation& expectation,
-                       const RankRequest& request, const std::string& group);
+std::string python_job(const Case& c, const Expected& expectation, const RankRequest& request,
+                       const std::string& group);
 
 // `expectation` takes the recoveries up to this one into account.
-std::string python_resume(const reference::Expectation& expectation, const Resume& resume);
+std::string python_resume(const Expected& expectation, const Resume& resume);
 
 // Returns false if the text is no report about this program.
 bool read_python_report(const std::string& text, const reference::Program& program,

@@ -27,7 +27,7 @@ json job_of(const Case& c, std::uint32_t rank) {
   RankRequest request;
   request.rank = rank;
   request.directory = "folder";
-  const auto expectation = reference::run(c.program, reference::Contract::lockstep());
+  const Expected expectation(reference::run(c.program, reference::Contract::lockstep()));
   return json::parse(python_job(c, expectation, request, "group"));
 }
 
@@ -93,11 +93,11 @@ TEST(PythonJob, SaysWhetherAllCollectivesHaveEndedWhenTheProgramHas) {
   const Case c = small_case();
   RankRequest request;
   request.directory = "folder";
-  auto expectation = reference::run(c.program, reference::Contract::lockstep());
+  Expected expectation(reference::run(c.program, reference::Contract::lockstep()));
   const auto all_ended = [&] {
     return json::parse(python_job(c, expectation, request, "group")).at("plan").at("all_ended");
   };
-  expectation.steps[0].leaves_pass_unfinished = true;
+  expectation.knowledge = {{.leaves_pass_unfinished = true}};
   EXPECT_EQ(all_ended(), json(false));
   expectation.steps[1].any_error = true;  // The ranks go on in a new group.
   EXPECT_EQ(all_ended(), json(true));

@@ -102,8 +102,8 @@ class RankRun {
   }
 
   // The model's expectation after the recoveries up to now.
-  reference::Expectation expectation() const {
-    return expectation_of(case_.program, options_.subject->profile, meeting_.recoveries());
+  Expected expectation() const {
+    return expectation_of(case_, options_.subject->profile, meeting_.recoveries());
   }
 
   void step() {

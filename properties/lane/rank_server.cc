@@ -35,8 +35,7 @@ class RankServer {
   bool run(const RankRequest& request) {
     const Result<Case> c = from_json(request.case_text, "request");
     if (!c || !program_.load(request.subject).ok()) return false;
-    reference::Expectation expectation;
-    expectation = expectation_of(c->program, program_.profile());
+    const Expected expectation = expectation_of(*c, program_.profile());
     observation_ = RankObservation();
     RankJob job;
     job.c = &*c;

@@ -145,7 +145,7 @@ Result<Membership> RealEnvironment::make_membership(const Roster& roster, std::u
   auto first = make_faulty_group(place);
   if (!first) return failed(first.error());
   membership.group = std::move(*first);
-  const reference::Options& options = program().options;
+  const reference::Replicated& options = program().options;
   if (!reference::has_backward_group(options)) return membership;
   place.name = "second";
   auto second = make_faulty_group(place);

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "properties/case/abort_text.h"
-#include "reducer/failure_board.h"
+#include "reducer/base/status.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

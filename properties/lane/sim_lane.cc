@@ -217,7 +217,7 @@ class SimEnvironment final : public RankEnvironment {
 
   Result<Memberships> connect(const Roster& roster) override {
     const reference::Program& program = case_.program;
-    const reference::Options& options = program.options;
+    const reference::Replicated& options = program.options;
     const auto store = std::make_shared<RankStore>(world_.store, world_.network, rank_);
     const std::uint32_t group = reference::group_of(program, rank_);
     const std::vector<std::uint32_t> members = members_of(program, roster, rank_);

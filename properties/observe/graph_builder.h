@@ -1,4 +1,4 @@
-// GraphBuilder: creates the nodes of a program's graph (reference/program.h) for our autograd
+// GraphBuilder: creates the nodes of a program's graph (reference/job.h) for our autograd
 // engine.
 //
 // Threads: one builder per rank. The training thread calls build(), as does a checkpoint's node
@@ -12,7 +12,7 @@
 #include "properties/observe/tensor_memory.h"
 #include "reducer/autograd/engine.h"
 #include "reducer/autograd/parameter.h"
-#include "reference/program.h"
+#include "reference/job.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

@@ -1,5 +1,5 @@
 // train(): runs one rank of a case, from construction to the end, with any subject and environment.
-// reference/program.h says what a step does; this code does it with a real engine and a real
+// reference/job.h says what a step does; this code does it with a real engine and a real
 // reducer.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include "properties/observe/observation.h"
 #include "properties/observe/training_subject.h"
 #include "reducer/device/host/host_device.h"
-#include "reference/program.h"
+#include "reference/job.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

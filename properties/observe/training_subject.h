@@ -32,6 +32,30 @@ struct MisfitAttempt {
   bool is_reset = false;
 };
 
+// What a subject that can look into its reducers finds wrong with them: each returns that, or an
+// empty text. The thread that trains calls them, outside of backward, but for padding_flaw().
+class SelfChecks {
+ public:
+  virtual ~SelfChecks() = default;
+  // A synced pass is complete: `bytes` is the host memory of all tensors that the rank did not have
+  // before its reducers were constructed.
+  virtual std::string memory_flaw(const std::vector<Ref<Parameter>>& parameters,
+                                  std::uint64_t bytes) = 0;
+  // The rank is done: of the layouts (B3).
+  virtual std::string layout_flaw() = 0;
+  // Of the answer to a diagnosis that is asked for (T1). `keeps_records`: as
+  // RankEnvironment::keeps_records().
+  virtual std::string diagnosis_flaw(bool keeps_records) = 0;
+  // Of the answers of reducers that refuse work and are asked for more of it (P12).
+  virtual std::string refusal_flaw() = 0;
+  // All ranks of a group are done, and join uneven inputs with options in which one rank differs
+  // (S2), as the environment says. The group has failed afterwards.
+  virtual std::string join_flaw(const properties::Environment& environment) = 0;
+  // Of the padding of the bucket that a collective is about to send (B3), on the thread that starts
+  // it.
+  virtual std::string padding_flaw(const Collective& collective, std::uint32_t reducer) = 0;
+};
+
 class TrainingSubject {
  public:
   virtual ~TrainingSubject() = default;
@@ -68,17 +92,6 @@ class TrainingSubject {
   virtual bool launched_in_pass() const = 0;
   // Whether a pass has had a backward, and goes on in a further one; outside of backward.
   virtual bool is_amid_pass() const { return false; }
-  // Called when a synced pass is complete: `bytes` is the host memory of all tensors that the rank
-  // did not have before its reducers were constructed. Returns what is wrong with that, or an empty
-  // text.
-  virtual std::string wrong_memory(const std::vector<Ref<Parameter>>& parameters,
-                                   std::uint64_t bytes) const {
-    static_cast<void>(parameters);
-    static_cast<void>(bytes);
-    return {};
-  }
-  // Called when the rank is done. Returns what is wrong with the layouts (B3), or an empty text.
-  virtual std::string wrong_layout() const { return {}; }
   // Whether the subject's collectives say which bucket they reduce (Collective::bucket). The
   // overlap oracle needs this to judge which hook launched each bucket.
   virtual bool names_buckets() const { return false; }
@@ -97,30 +110,11 @@ class TrainingSubject {
   virtual std::optional<FlightRecord> flight_record() const { return std::nullopt; }
   // Returns the trace of the reducer whose flight record that is, as text, if the subject has one.
   virtual std::string trace_text() const { return {}; }
-  // Asks for a diagnosis (T1) on the thread that trains, outside of backward, and returns what is
-  // wrong with the answer, or an empty text. `keeps_records`: as RankEnvironment::keeps_records().
-  virtual std::string wrong_diagnosis(bool keeps_records) const {
-    static_cast<void>(keeps_records);
-    return {};
-  }
-  // Asks a subject that refuses work for more of it (P12), and returns what is wrong with its
-  // answers, or an empty text.
-  virtual std::string wrong_refusal() { return {}; }
-  // Called by all ranks of a group when they are done: lets them join uneven inputs with options in
-  // which one rank differs (S2), as the environment says, and returns what is wrong with the
-  // answer, or an empty text. The group has failed afterwards.
-  virtual std::string wrong_join(const properties::Environment& environment) {
-    static_cast<void>(environment);
-    return {};
-  }
-  // The next two are called on the thread that starts the collective, just before it starts.
-  // reducer_of() returns which of the reducers that share a group starts it. wrong_padding() says
-  // what is wrong with the padding of the bucket that it sends (B3), or returns an empty text.
+  // Called on the thread that starts the collective, just before it starts: which of the reducers
+  // that share a group starts it.
   virtual std::uint32_t reducer_of(const Collective&) const { return 0; }
-  virtual std::string wrong_padding(const Collective&, std::uint32_t reducer) {
-    static_cast<void>(reducer);
-    return {};
-  }
+  // The checks that the subject has of itself; null without any.
+  virtual SelfChecks* self_checks() { return nullptr; }
   // Appends the collectives of passes since the last call.
   virtual void take_trace(std::vector<properties::ObservedCollective>& out) = 0;
 };

@@ -1,6 +1,6 @@
 // A communication hook such as a user may write (S4). It reduces a copy of the bucket and returns
 // the copy, new in every pass, instead of the bucket. The options of the program say what it
-// returns, when its result is complete, and which local backward it runs (reference/program.h).
+// returns, when its result is complete, and which local backward it runs (reference/replicated.h).
 //
 // Failure: the hook throws if its arguments are not what S4 promises (the order of buckets, which
 // one is the last, the divisor, and views that cover the bucket in the strides of dense

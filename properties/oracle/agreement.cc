@@ -28,11 +28,12 @@ std::string difference(const reference::Parameter& parameter, const Expectation&
   return {};
 }
 
-std::string difference(const Program& program, std::size_t step, const Expectation& one,
-                       const Expectation& other) {
+std::string difference(const Program& program, std::size_t step, const Expected& one,
+                       const Expected& other) {
   const reference::ExpectedStep& a = one.steps[step];
   const reference::ExpectedStep& b = other.steps[step];
-  if (!a.is_modelled || !b.is_modelled) return "the model does not know what comes out";
+  if (!one.knowledge_of(step).is_modelled || !other.knowledge_of(step).is_modelled)
+    return "the model does not know what comes out";
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
     if (a.any_error || b.any_error || a.ranks[rank].outcome != Outcome::kSuccess ||
         b.ranks[rank].outcome != Outcome::kSuccess)
@@ -95,8 +96,7 @@ Verdict compare_step(const Case& c, const Place& place, const Side& one, const S
 
 }  // namespace
 
-Comparable comparable_steps(const Program& program, const Expectation& one,
-                            const Expectation& other) {
+Comparable comparable_steps(const Program& program, const Expected& one, const Expected& other) {
   Comparable found;
   const std::size_t count = std::min(one.steps.size(), other.steps.size());
   for (std::size_t step = 0; step < count; ++step) {

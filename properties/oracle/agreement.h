@@ -11,7 +11,7 @@
 #include "properties/case/case.h"
 #include "properties/observe/observation.h"
 #include "properties/oracle/verdict.h"
-#include "reference/expectation.h"
+#include "properties/subject/expected.h"
 
 namespace lockstep::properties {
 
@@ -22,8 +22,8 @@ struct Comparable {
 };
 
 // Both expectations are for `program`, each under the contract of its subject.
-Comparable comparable_steps(const reference::Program& program, const reference::Expectation& one,
-                            const reference::Expectation& other);
+Comparable comparable_steps(const reference::Program& program, const Expected& one,
+                            const Expected& other);
 
 struct Side {
   std::string name;  // the subject's name

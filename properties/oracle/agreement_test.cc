@@ -23,7 +23,7 @@ class Agreement : public ::testing::Test {
     CaseRunner runner(LaneKind::kSim, Subject{});
     ASSERT_TRUE(runner.run(case_).ok());
     one_ = other_ = runner.observation();
-    expectation_ = reference::run(case_.program, Contract::lockstep());
+    expectation_ = Expected(reference::run(case_.program, Contract::lockstep()));
   }
 
   Verdict verdict(std::uint32_t steps = 2) const {
@@ -36,18 +36,17 @@ class Agreement : public ::testing::Test {
     EXPECT_NE(verdict().message.find(text), std::string::npos) << verdict().message;
   }
   Comparable compared_with_torch() const {
-    return comparable_steps(case_.program, expectation_,
-                            expectation_of(case_.program, Profile::torch()));
+    return comparable_steps(case_.program, expectation_, expectation_of(case_, Profile::torch()));
   }
 
   void use_one_parameter() {
     case_.program.steps[1].variants = {programs::uses({1})};
     reference::normalize(case_.program);
-    expectation_ = reference::run(case_.program, Contract::lockstep());
+    expectation_ = Expected(reference::run(case_.program, Contract::lockstep()));
   }
 
   Case case_;
-  reference::Expectation expectation_;
+  Expected expectation_;
   Observation one_;
   Observation other_;
 };

@@ -699,7 +699,7 @@ std::deque<Recorded> record() {
     EXPECT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.message;
     recorded.observation = runner.observation();
     recorded.expectation =
-        expectation_of(recorded.value.program, Profile::lockstep(), recorded.observation.recoveries,
+        expectation_of(recorded.value, Profile::lockstep(), recorded.observation.recoveries,
                        recorded.observation.ready_orders());
     all.push_back(std::move(recorded));
   }

@@ -311,7 +311,7 @@ class DiagnosisOracle {
 
   // How many collectives the ranks of a new group agree by, at most (B4).
   std::int64_t agreements() const {
-    const reference::Options& options = program_.options;
+    const reference::Replicated& options = program_.options;
     return 1 + (options.pinned != 0 ? 1 : 0) + (options.own_group ? 1 : 0);
   }
 

@@ -39,8 +39,8 @@ const char* name_of(reference::Error error) {
       return "ranks without inputs";
     case reference::Error::kForwardInBackward:
       return "forward in backward";
-    case reference::Error::kUndefinedSparse:
-      return "a sparse parameter without a gradient";
+    case reference::Error::kForeign:
+      return "what the contract allows";
     case reference::Error::kNone:
       break;
   }
@@ -66,8 +66,8 @@ bool loses_rank(const faults::Fault& fault) {
 // What each rank may do in each step.
 class CallOutcomes {
  public:
-  CallOutcomes(const Case& c, const torch_model::Policies& policies,
-               const reference::Expectation& expectation, const Observation& observation)
+  CallOutcomes(const Case& c, const torch_model::Policies& policies, const Expected& expectation,
+               const Observation& observation)
       : case_(c),
         policies_(policies),
         expectation_(expectation),
@@ -167,7 +167,7 @@ class CallOutcomes {
     const faults::Fault& fault = loss_->fault;
     const reference::ExpectedStep& all = expectation_.steps[step];
     if (step < fault.step || all.ranks[rank].outcome != Outcome::kSuccess) return false;
-    if (!all.knows_collectives || is_alone(all)) return false;
+    if (!expectation_.knowledge_of(step).knows_collectives || is_alone(all)) return false;
     return reference::holds_together(all, step == fault.step ? loss_->first_missing : 0);
   }
 
@@ -178,7 +178,7 @@ class CallOutcomes {
 
   const Case& case_;
   const torch_model::Policies& policies_;
-  const reference::Expectation& expectation_;
+  const Expected& expectation_;
   const Observation& observation_;
   const std::vector<faults::Fault> fatal_;
   std::optional<Loss> loss_;
@@ -186,8 +186,8 @@ class CallOutcomes {
 
 class ErrorCallOracle {
  public:
-  ErrorCallOracle(const Case& c, const torch_model::Policies& policies,
-                  const reference::Expectation& expectation, const Observation& observation)
+  ErrorCallOracle(const Case& c, const torch_model::Policies& policies, const Expected& expectation,
+                  const Observation& observation)
       : case_(c), observation_(observation), outcomes_(c, policies, expectation, observation) {}
 
   Verdict judge() {
@@ -276,8 +276,7 @@ class ErrorCallOracle {
 }  // namespace
 
 Verdict judge_error_calls(const Case& c, const torch_model::Policies& policies,
-                          const reference::Expectation& expectation,
-                          const Observation& observation) {
+                          const Expected& expectation, const Observation& observation) {
   return ErrorCallOracle(c, policies, expectation, observation).judge();
 }
 

@@ -47,7 +47,7 @@ class ErrorCalls : public ::testing::Test {
 
   Verdict verdict(const torch_model::Policies& policies = {}) const {
     return judge_error_calls(case_, policies,
-                             torch_model::run(case_.program, policies, observation_.recoveries),
+                             torch_model::run(case_.program, {}, policies, observation_.recoveries),
                              observation_);
   }
   void expect_wrong(const std::string& text, Failing failing = Failing::kWrongError) const {

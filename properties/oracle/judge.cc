@@ -124,7 +124,7 @@ class RebuildOracle {
                                 [](const auto& each) { return each.copy_of > 0; });
     // A backward of a communication hook may run other hooks of the pass within the hook that
     // called it, which has not returned then.
-    const reference::Options& options = c.program.options;
+    const reference::Replicated& options = c.program.options;
     hooks_nest_ = options.hook == reference::Hook::kElsewhere &&
                   options.hook_backward != reference::HookBackward::kNone;
     for (const auto& bucket : share.buckets)
@@ -301,9 +301,8 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
       return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
     // Other reducers may send these numbers as another dtype, or are not asked for it.
     const bool is_of_numbers =
-        is_ours &&
-        (expected[i].op == Op::kAllReduceUsage || expected[i].op == Op::kBroadcastOrder ||
-         expected[i].op == Op::kAnnounce);
+        is_ours && (expected[i].op == Op::kAllReduceUsage ||
+                    expected[i].op == Op::kBroadcastOrder || expected[i].op == Op::kAnnounce);
     const DType dtype = is_of_numbers ? DType::kInt32 : observed_as(expected[i].dtype);
     if ((is_bucket || is_of_numbers) && seen.dtype != dtype)
       return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype), name_of(dtype)));
@@ -321,15 +320,15 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
 
 }  // namespace
 
-Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
-                    const Observation& observation, UnspecifiedCounts& counts) {
+Verdict judge_trace(const Case& c, const Expected& expectation, const Observation& observation,
+                    UnspecifiedCounts& counts) {
   const std::uint32_t reducers = reference::reducer_count(c.program);
   std::vector<ObservedCollective> own;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       // A rank that has exited may have been ahead of those who recovered without it.
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
-      if (!expectation.steps[step.step].knows_collectives) {
+      if (!expectation.knowledge_of(step.step).knows_collectives) {
         counts.note(Unspecified::kCollectives);
         continue;
       }
@@ -342,8 +341,8 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
         std::string where = fmt::format("rank {}, step {}", rank, step.step);
         if (reducers > 1) where += fmt::format(", reducer {}", r);
         const auto& share = reference::share_of(c.program, expectation, rank, r);
-        Verdict verdict = judge_collectives(share.steps[step.step].collectives, own, step,
-                                            is_ours, where);
+        Verdict verdict =
+            judge_collectives(share.steps[step.step].collectives, own, step, is_ours, where);
         if (!verdict.ok()) return verdict;
       }
     }
@@ -361,7 +360,7 @@ Verdict judge_proof(const Observation& observation) {
   return {};
 }
 
-Verdict judge(const Case& c, const Profile& profile, const reference::Expectation& expectation,
+Verdict judge(const Case& c, const Profile& profile, const Expected& expectation,
               const Observation& observation) {
   if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;

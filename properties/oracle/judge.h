@@ -8,7 +8,7 @@
 // ascending, counts and dtypes), what the ranks report about a failure, leaks.
 //
 // What is right depends on what failed: an error is justified only by the program itself
-// (Expectation), or by a fault of the plan that fired, is not benign, and lies in that step or an
+// (Expected), or by a fault of the plan that fired, is not benign, and lies in that step or an
 // earlier one.
 #pragma once
 
@@ -16,17 +16,15 @@
 #include "properties/observe/observation.h"
 #include "properties/oracle/verdict.h"
 #include "properties/subject/profile.h"
-#include "reference/expectation.h"
 
 namespace lockstep::properties {
 
 // `expectation` is the model's for the case and for observation.recoveries, under `profile`. Under
 // that of PyTorch a subject must return an error in the call where it is expected; the error may
 // name anything.
-Verdict judge(const Case& c, const Profile& profile, const reference::Expectation& expectation,
+Verdict judge(const Case& c, const Profile& profile, const Expected& expectation,
               const Observation& observation);
-inline Verdict judge(const Case& c, const reference::Expectation& expectation,
-                     const Observation& observation) {
+inline Verdict judge(const Case& c, const Expected& expectation, const Observation& observation) {
   return judge(c, Profile::lockstep(), expectation, observation);
 }
 

@@ -31,7 +31,7 @@ class JudgeTest : public ::testing::Test {
 
   // The same with parameters of these sizes, used one after the other, in two steps, with options.
   void use(const std::vector<std::uint32_t>& sizes,
-           const std::function<void(reference::Options&)>& set) {
+           const std::function<void(reference::Replicated&)>& set) {
     reference::Program& program = case_.program;
     set(program.options);
     program.parameters.clear();
@@ -53,8 +53,8 @@ class JudgeTest : public ::testing::Test {
     observation_ = runner.observation();
     // The flight records do not contain what a test corrupts; diagnosis_test.cc tests them.
     for (RankObservation& rank : observation_.ranks) rank.records.clear();
-    expectation_ = reference::run(case_.program, reference::Contract::lockstep(), {},
-                                  observation_.ready_orders());
+    expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(), {},
+                                           observation_.ready_orders()));
   }
 
   Verdict verdict() const { return judge(case_, expectation_, observation_); }
@@ -82,7 +82,7 @@ class JudgeTest : public ::testing::Test {
   }
 
   Case case_;
-  reference::Expectation expectation_;
+  Expected expectation_;
   Observation observation_;
 };
 
@@ -134,7 +134,7 @@ TEST_F(JudgeTest, CollectivesThatAreMissingTooManyOrDifferentAreSeen) {
 }
 
 TEST_F(JudgeTest, AViewThatLiesElsewhereIsSeen) {
-  use({2, 5}, [](reference::Options& options) { options.views = true; });
+  use({2, 5}, [](reference::Replicated& options) { options.views = true; });
   ObservedGradient& second = step(1).gradients[1];
   const ObservedGradient right = second;
   second.byte_in_storage += 4;
@@ -145,7 +145,7 @@ TEST_F(JudgeTest, AViewThatLiesElsewhereIsSeen) {
 }
 
 TEST_F(JudgeTest, AViewOfTheWrongBucketIsSeen) {
-  use({2, 5}, [](reference::Options& options) {
+  use({2, 5}, [](reference::Replicated& options) {
     options.views = true;
     options.first_bucket_bytes = options.bucket_bytes = 1;
   });
@@ -155,7 +155,7 @@ TEST_F(JudgeTest, AViewOfTheWrongBucketIsSeen) {
 }
 
 TEST_F(JudgeTest, BucketsThatFollowNoOrderOfTheHooksAreSeen) {
-  use({2, 5}, [](reference::Options& options) { options.rebuild = true; });
+  use({2, 5}, [](reference::Replicated& options) { options.rebuild = true; });
   const std::vector<std::uint32_t> right = step(0).rebuilt_order;
   ASSERT_EQ(right.size(), 2u);
   ASSERT_EQ(step(0, 0).hook_order, right);
@@ -171,7 +171,7 @@ TEST_F(JudgeTest, BucketsThatFollowNoOrderOfTheHooksAreSeen) {
 }
 
 TEST_F(JudgeTest, B2TheParametersThatAStaticPassMarksComeInTheirOwnOrder) {
-  use({2, 5, 3}, [](reference::Options& options) {
+  use({2, 5, 3}, [](reference::Replicated& options) {
     options.rebuild = true;
     options.mode = reference::Mode::kStatic;
   });
@@ -185,7 +185,7 @@ TEST_F(JudgeTest, B2TheParametersThatAStaticPassMarksComeInTheirOwnOrder) {
 }
 
 TEST_F(JudgeTest, T2AUsageMapThatIsNotOfInt32IsSeen) {
-  use({2, 5}, [](reference::Options& options) { options.mode = reference::Mode::kDynamic; });
+  use({2, 5}, [](reference::Replicated& options) { options.mode = reference::Mode::kDynamic; });
   ObservedCollective& map = step(1).collectives.back();
   ASSERT_EQ(map.op, ObservedCollective::Op::kAllReduceUsage);
   EXPECT_TRUE(verdict().ok()) << verdict().message;
@@ -326,8 +326,9 @@ TEST_F(JudgeTest, AnErrorThatAFaultExcusesMustTellWhatF2Says) {
 // Rank 1 does not use the second parameter in the second pass, and each parameter has its own
 // bucket (F2).
 TEST_F(JudgeTest, F2WhatAnErrorOfTheProgramTellsIsLookedAtOnEveryRank) {
-  use({2, 5},
-      [](reference::Options& options) { options.first_bucket_bytes = options.bucket_bytes = 1; });
+  use({2, 5}, [](reference::Replicated& options) {
+    options.first_bucket_bytes = options.bucket_bytes = 1;
+  });
   reference::RankPass partial = case_.program.steps[1].variants[0];
   partial.forwards[0].nodes.pop_back();
   case_.program.steps[1].variants.push_back(partial);
@@ -513,7 +514,7 @@ TEST_F(JudgeTest, F2AnErrorOfTheAgreementNamesNoPass) {
 }
 
 TEST_F(JudgeTest, P3ABucketThatIsLaunchedLateIsSeen) {
-  use({2, 5}, [](reference::Options& options) {
+  use({2, 5}, [](reference::Replicated& options) {
     options.first_bucket_bytes = options.bucket_bytes = options.last_bucket_bytes = 1;
   });
   std::vector<ObservedHook>& hooks = step(1).hooks;
@@ -552,7 +553,7 @@ TEST_F(JudgeTest, B3PaddingThatIsNotZeroIsSeen) {
 }
 
 TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
-  use({3}, [](reference::Options&) {});
+  use({3}, [](reference::Replicated&) {});
   const auto kind = faults::Kind::kNodeThrows;
   case_.faults.faults = {{kind, 1, 1, 0, 0}};
   observation_.fired.counts[static_cast<std::size_t>(kind)] = 1;
@@ -569,7 +570,7 @@ TEST_F(JudgeTest, F2ANodeThrowsInThePassOfItsOwnStep) {
 
 // Two ranks whose hook reduces one bucket; that of rank 1 fails when it finishes.
 TEST_F(JudgeTest, S4AHookThatFailsIsAFailureOfTheUserOnEveryRank) {
-  use({2}, [](reference::Options& options) { options.hook = reference::Hook::kElsewhere; });
+  use({2}, [](reference::Replicated& options) { options.hook = reference::Hook::kElsewhere; });
   case_.faults.faults = {{faults::Kind::kHookFails, 1, 1, 0, 0, 0, 2 + 3 * faults::kHookCalls}};
   observe();
   EXPECT_TRUE(verdict().ok()) << verdict().message;
@@ -589,7 +590,7 @@ TEST_F(JudgeTest, S4AHookThatFailsIsAFailureOfTheUserOnEveryRank) {
 }
 
 TEST_F(JudgeTest, S4RanksMayDifferWhereTheHookLeavesEachItsOwn) {
-  use({2}, [](reference::Options& options) {
+  use({2}, [](reference::Replicated& options) {
     options.hook = reference::Hook::kElsewhere;
     options.hook_result = reference::HookResult::kLocal;
   });

@@ -21,7 +21,7 @@ using reference::Program;
 constexpr const char* kFirstRun = "as the case is";
 
 bool rebuilds(const Program& program) {
-  const reference::Options& options = program.options;
+  const reference::Replicated& options = program.options;
   return options.rebuild && options.pinned == 0 && options.launch == reference::Launch::kOverlapped;
 }
 
@@ -285,8 +285,7 @@ std::optional<NotComparable> not_comparable(const Case& c) {
                   [](const auto& fault) { return !faults::is_benign(fault.kind); }))
     return NotComparable::kHarmfulFault;
   if (may_mismatch(c.program) || may_mismatch(other->program)) return NotComparable::kSharedReducer;
-  if ((rebuilds(c.program) || rebuilds(other->program)) &&
-      !keeps::layout(c.program, other->program))
+  if ((rebuilds(c.program) || rebuilds(other->program)) && !keeps::layout(c, *other))
     return NotComparable::kLayoutByTime;
   return std::nullopt;
 }

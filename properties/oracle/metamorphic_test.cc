@@ -48,10 +48,9 @@ std::string difference(const reference::Program& program, const Expectation& one
 // Returns how the model's expectations of both runs differ where the oracle compares them.
 std::string difference(const Case& c, const Profile& profile) {
   const Case other = *switched(c);
-  const Expectation one = expectation_of(c.program, profile);
-  const Expectation two = expectation_of(other.program, profile);
-  const std::uint32_t end =
-      std::min(modelled_steps(c.program, profile), modelled_steps(other.program, profile));
+  const Expectation one = expectation_of(c, profile);
+  const Expectation two = expectation_of(other, profile);
+  const std::uint32_t end = std::min(modelled_steps(c, profile), modelled_steps(other, profile));
   for (std::size_t step = 0; step < end; ++step) {
     const bool is_error = one.steps[step].any_error || two.steps[step].any_error;
     if (is_error && !keeps_errors(c.switched.option)) return {};
@@ -101,13 +100,13 @@ TEST(TableOfSwitches, TheModelOfPyTorchExpectsTheSameOfPassesThatTheUserEnds) {
   EXPECT_GT(compared, 200);
   Case c;
   c.program = programs::local_then_synced();
-  c.program.options.finalization = reference::Finalization::kNever;
+  c.torch.finalization = TorchOptions::Finalization::kNever;
   for (std::uint32_t to = 0; to < 5; ++to) {
     c.switched = {options.switched.front(), to};
     EXPECT_FALSE(switched(c)) << to;
   }
   // Where a forward was dropped, a local backward after it is averaged, and nobody ends that.
-  c.program.options.finalization = reference::Finalization::kAutomatic;
+  c.torch.finalization = TorchOptions::Finalization::kAutomatic;
   c.switched = {options.switched.front(), 0};
   EXPECT_TRUE(switched(c));
   reference::RankPass& pass = c.program.steps.back().variants.front();

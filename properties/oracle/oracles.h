@@ -13,8 +13,7 @@ Verdict judge_end(const Observation& observation);
 Verdict judge_errors(const Case& c, const reference::Expectation& expectation,
                      const Observation& observation);
 Verdict judge_error_calls(const Case& c, const torch_model::Policies& policies,
-                          const reference::Expectation& expectation,
-                          const Observation& observation);
+                          const Expected& expectation, const Observation& observation);
 // Judges the texts of the errors of steps (F2).
 Verdict judge_texts(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
@@ -27,8 +26,8 @@ Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation, UnspecifiedCounts& counts);
 Verdict judge_state(const Case& c, const reference::Expectation& expectation,
                     const Observation& observation);
-Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
-                    const Observation& observation, UnspecifiedCounts& counts);
+Verdict judge_trace(const Case& c, const Expected& expectation, const Observation& observation,
+                    UnspecifiedCounts& counts);
 // Judges when buckets are launched (P3).
 Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation, UnspecifiedCounts& counts);

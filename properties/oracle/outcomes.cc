@@ -92,7 +92,7 @@ AllowedOutcomes Outcomes::of_step(std::uint32_t step) const {
   // the step without their buckets, because a communication hook leaves each rank its own.
   const reference::ExpectedStep& all = c_.expectation_.steps[step];
   const ExpectedRankStep& own = all.ranks[c_.rank_];
-  const reference::Options& options = c_.case_.program.options;
+  const reference::Replicated& options = c_.case_.program.options;
   const bool is_needed = options.hook != reference::Hook::kElsewhere ||
                          options.hook_result != reference::HookResult::kLocal;
   const bool may_be_left = own.outcome == Outcome::kSuccessOrPeerError ||
@@ -128,7 +128,7 @@ bool Outcomes::is_interrupted(std::uint32_t step) const {
 // backward has ended, and static mode checks its counts at that time, too. Ranks that join announce
 // their passes before.
 void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
-  const reference::Options& options = c_.case_.program.options;
+  const reference::Replicated& options = c_.case_.program.options;
   if (options.launch != reference::Launch::kAfterBackward) return;
   if (c_.joins() || c_.is_local(step)) return;
   Among in_backward = Among::of({Code::kReadyTwice});

@@ -132,7 +132,7 @@ bool runs_hooks_in_hook(const reference::Program& program, std::size_t rank, std
 
 Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation, UnspecifiedCounts& counts) {
-  const reference::Options& options = c.program.options;
+  const reference::Replicated& options = c.program.options;
   if (options.launch == reference::Launch::kAfterBackward) return {};  // P14
   const bool is_local = options.hook == reference::Hook::kElsewhere &&
                         options.hook_result == reference::HookResult::kLocal;

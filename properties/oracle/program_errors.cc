@@ -29,7 +29,7 @@ Code code_of(Error error) {
       return Code::kUnevenInputs;
     case Error::kForwardInBackward:
       return Code::kInvalidArgument;
-    case Error::kUndefinedSparse:  // not an error of the contract
+    case Error::kForeign:
     case Error::kNone:
       break;
   }

@@ -15,7 +15,7 @@
 #include "properties/generate/random.h"
 #include "properties/observe/observation.h"
 #include "properties/oracle/unspecified.h"
-#include "reference/expectation.h"
+#include "properties/subject/expected.h"
 
 namespace lockstep::properties {
 
@@ -23,7 +23,7 @@ struct Recorded {
   std::uint64_t index = 0;
   Case value;
   Observation observation;
-  reference::Expectation expectation;
+  Expected expectation;
 
   const reference::ExpectedRankStep& expected(std::size_t rank, std::uint32_t step) const {
     return expectation.steps[step].ranks[rank];

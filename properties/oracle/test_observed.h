@@ -49,13 +49,13 @@ class ObservedCaseTest : public ::testing::Test {
     const Verdict found = runner.run(case_);
     ASSERT_TRUE(found.ok()) << found.message;
     observation_ = runner.observation();
-    expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
-                                  observation_.recoveries, observation_.ready_orders());
+    expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(),
+                                           observation_.recoveries, observation_.ready_orders()));
   }
 
   Case case_;
   Observation observation_;
-  reference::Expectation expectation_;
+  Expected expectation_;
 };
 
 }  // namespace lockstep::properties

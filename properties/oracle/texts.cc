@@ -160,7 +160,7 @@ class TextOracle {
 
   // Only sums are rank-ordered, and only where the program or the verification asks for it.
   bool may_be_rank_ordered(const std::string& collective) const {
-    const reference::Options& options = case_.program.options;
+    const reference::Replicated& options = case_.program.options;
     const bool is_asked = options.verify || options.order == reference::Order::kRankOrder;
     return is_asked && collective.starts_with("all_reduce");
   }

@@ -22,8 +22,8 @@ enum class Failing : std::uint8_t {
   kWrongError = 71,  // a wrong or a missing error
   // Exit code 72: see cli/commands.h.
   kSubjectsDiffer = 73,  // two subjects differ on one case (agreement.h)
-  kRace = 74,            // a race on the memory of a GPU
-  kUnproven = 75,        // NCCL did not run as it was pinned (nccl lane)
+  kRace = 74,      // a race on the memory of a GPU, mutexes locked in two orders, or misuse of NCCL
+  kUnproven = 75,  // NCCL did not run as it was pinned (nccl lane)
 };
 const char* name_of(Failing failing);
 

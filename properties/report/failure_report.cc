@@ -83,14 +83,18 @@ std::string counts(const std::map<std::string, std::uint64_t>& by_name) {
   return fmt::format("{}", fmt::join(out, ", "));
 }
 
-// Returns how many cases ran a second time, by the option that was switched, and how many did not.
-std::string switched_lines(const RunReport& report) {
-  if (!report.is_metamorphic) return "";
-  std::string out = fmt::format(
+// Returns how many cases ran a second time, with an option switched.
+std::string switched_line(const RunReport& report) {
+  return fmt::format(
       "run twice, with an option switched: {} cases ({:.0f} %), {} ({:.0f} %) compared to the last "
       "step\n",
       report.compared, percent_of_cases(report, report.compared), report.compared_whole,
       percent_of_cases(report, report.compared_whole));
+}
+
+// Returns which option was switched how often, and why cases did not run a second time.
+std::string switched_options_lines(const RunReport& report) {
+  std::string out;
   if (!report.switched.empty()) out += "switched: " + counts(report.switched) + "\n";
   if (!report.not_comparable.empty())
     out += "not comparable: " + counts(report.not_comparable) + "\n";
@@ -252,39 +256,71 @@ std::string policies_line(const RunReport& report) {
 
 }  // namespace
 
-std::string summary(const RunReport& report) {
-  std::string out = fmt::format(
+namespace {
+
+std::string cases_line(const RunReport& report) {
+  return fmt::format(
       "{} lane, subject {}, {}seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
       "faults, {} failing\n",
       report.lane, report.subject,
       report.nccl.empty() ? "" : fmt::format("simulated NCCL {}, ", report.nccl), report.seed,
       report.cases, report.seconds, report.cases_per_second(), report.ok, report.faulted_ok,
       report.failures.size());
-  if (report.earlier.run > 0)
-    out += fmt::format("run first: {} cases that failed in earlier runs, {} failing\n",
-                       report.earlier.run, report.earlier.failing);
-  if (!report.against.empty()) out += compared_line(report);
-  out += switched_lines(report);
-  if (!report.faults_fired.empty()) {
-    out += "faults fired:";
-    for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
-    out += "\n";
-  }
-  out += states_line(report.states);
-  out += policies_line(report);
-  out += unspecified_line(report);
-  out += planted_line(report.planted_bug, report.planted);
-  out += fmt::format("features seen: {}", report.coverage.size());
+}
+
+std::string earlier_line(const RunReport& report) {
+  if (report.earlier.run == 0) return "";
+  return fmt::format("run first: {} cases that failed in earlier runs, {} failing\n",
+                     report.earlier.run, report.earlier.failing);
+}
+
+std::string faults_line(const RunReport& report) {
+  if (report.faults_fired.empty()) return "";
+  std::string out = "faults fired:";
+  for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
+  return out + "\n";
+}
+
+std::string features_line(const RunReport& report) {
+  std::string out = fmt::format("features seen: {}", report.coverage.size());
   if (report.interleaved > 0) out += fmt::format("; interleaved programs: {}", report.interleaved);
   if (report.determinism_pairs > 0)
     out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
                        report.determinism_mismatches);
   if (report.reruns > 0)
     out += fmt::format("; run again, as ranks had waited for a processor: {}", report.reruns);
-  out += "\n";
-  out += stopping_line(report);
+  return out + "\n";
+}
+
+std::string inconclusive_lines(const RunReport& report) {
+  std::string out;
   for (const std::string& why : report.inconclusive) out += "inconclusive: " + why + "\n";
   return out;
+}
+
+}  // namespace
+
+std::string summary(const RunReport& report, const std::string& page) {
+  std::string out = cases_line(report) + earlier_line(report);
+  if (!report.against.empty()) out += compared_line(report);
+  if (report.is_metamorphic) out += switched_line(report);
+  out += fmt::format("covered: {} features", report.coverage.size());
+  if (!report.faults_fired.empty())
+    out += fmt::format(", {} kinds of faults", report.faults_fired.size());
+  out += "\n" + planted_line(report.planted_bug, report.planted) + stopping_line(report);
+  out += page.empty() ? "more of it: --verbose, or a page with --html FILE\n"
+                      : fmt::format("more of it: {}\n", page);
+  return out + inconclusive_lines(report);
+}
+
+std::string whole_summary(const RunReport& report) {
+  std::string out = cases_line(report) + earlier_line(report);
+  if (!report.against.empty()) out += compared_line(report);
+  if (report.is_metamorphic) out += switched_line(report) + switched_options_lines(report);
+  out += faults_line(report) + states_line(report.states) + policies_line(report) +
+         unspecified_line(report) + planted_line(report.planted_bug, report.planted) +
+         features_line(report) + stopping_line(report);
+  return out + inconclusive_lines(report);
 }
 
 std::string json_report(const RunReport& report) {

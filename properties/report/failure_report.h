@@ -100,7 +100,12 @@ std::string json_replay(const FailureReport& replay, const std::string& planted_
 
 std::string replay_line(const FailureReport& report);  // the command for its case file
 std::string failure_block(const FailureReport& report);
-std::string summary(const RunReport& report);  // a few lines for the end of a run
+// A few lines for the end of a run: the cases, their rate and the failures; what they covered; what
+// they exclude; where the rest stands, which is `page` if there is one. What a person has to know
+// besides (cases of earlier runs, a comparison, why the run proves less) has lines of its own.
+std::string summary(const RunReport& report, const std::string& page);
+// All that was counted, as the page and `--verbose` have it.
+std::string whole_summary(const RunReport& report);
 // What a run without a failure excludes with 95 % confidence, and since when it saw no new feature;
 // empty after a failure or without a case. A bug that shows in a share p of the cases survives n
 // independent cases with probability (1 - p)^n.

@@ -15,7 +15,7 @@
 #include "properties/case/describe.h"
 #include "properties/case/fields.h"
 #include "properties/lane/python_job.h"
-#include "properties/report/python_runner.h"
+#include "properties/report/python_parts.h"
 #include "properties/subject/torch/model/hook_model.h"
 #include "properties/subject/torch_subject.h"
 #include "reducer/base/check.h"
@@ -31,7 +31,7 @@ namespace {
 using reference::DType;
 using reference::ExpectedGradient;
 using reference::ExpectedRankStep;
-using reference::Finalization;
+using Finalization = TorchOptions::Finalization;
 using reference::Hook;
 using reference::Input;
 using reference::Node;
@@ -57,7 +57,7 @@ std::vector<std::string> obstacles(const Case& c) {
     out.emplace_back("a second run with an option switched");
   const Program& program = c.program;
   const Hook hook = program.options.hook;
-  const Finalization finalization = program.options.finalization;
+  const Finalization finalization = c.torch.finalization;
   if (finalization != Finalization::kAutomatic && finalization != Finalization::kAfter)
     out.push_back(fmt::format("a pass that the user does not end once, after backward ({})",
                               fields::name_of(finalization)));
@@ -269,7 +269,7 @@ std::string ScriptWriter::title() const {
 }
 
 std::string ScriptWriter::options() const {
-  const reference::Options& options = program_.options;
+  const reference::Replicated& options = program_.options;
   std::string hook = "None";
   if (options.hook == Hook::kAllReduce) hook = "\"allreduce_hook\"";
   if (options.hook == Hook::kFloat16) hook = "\"fp16_compress_hook\"";
@@ -278,9 +278,9 @@ std::string ScriptWriter::options() const {
   };
   std::string young;  // versions that lack these refuse them
   for (const auto& [name, is_on] :
-       {std::pair("batched_grad_copy", options.batched_grad_copy),
-        {"lazy_bucket_allocation", options.lazy_bucket_allocation},
-        {"skip_all_reduce_unused_params", options.skip_all_reduce_unused_params}})
+       {std::pair("batched_grad_copy", case_.torch.batched_grad_copy),
+        {"lazy_bucket_allocation", case_.torch.lazy_bucket_allocation},
+        {"skip_all_reduce_unused_params", case_.torch.skip_all_reduce_unused_params}})
     if (is_on) young += fmt::format("    \"{}\": True,\n", name);
   if (options.last_bucket_bytes != 0)
     young += fmt::format("    \"bucket_cap_mb_list\": [{}, {}, {}],\n",
@@ -302,7 +302,7 @@ std::string ScriptWriter::options() const {
       program_.world, python_bool(options.mode == reference::Mode::kDynamic),
       python_bool(options.mode == reference::Mode::kStatic), python_bool(options.views),
       in_mib(options.bucket_bytes), young, options.first_bucket_bytes, hook,
-      python_bool(options.finalization == Finalization::kAfter));
+      python_bool(case_.torch.finalization == Finalization::kAfter));
 }
 
 std::string ScriptWriter::parameters() const {
@@ -335,7 +335,8 @@ void ScriptWriter::note(const Program& program, std::size_t parameter,
 // Whether the model computes the same bits with PyTorch's layout of buckets. At two ranks the one
 // addition has no order, but additions within a sparse gradient have one. With more ranks the order
 // is that of PyTorch's layout.
-bool are_bits_certain(const Program& program, const reference::Expectation& expected) {
+bool are_bits_certain(const Case& value, const reference::Expectation& expected) {
+  const Program& program = value.program;
   const auto is_sparse = [](const auto& parameter) { return parameter.sparse; };
   if (program.world <= 2 &&
       std::none_of(program.parameters.begin(), program.parameters.end(), is_sparse))
@@ -344,10 +345,10 @@ bool are_bits_certain(const Program& program, const reference::Expectation& expe
   layout_alone.rounds_factor = layout_alone.divides_views = false;
   layout_alone.divides_sparse = false;
   layout_alone.divides_in_hooks = layout_alone.compresses_first = false;
-  const reference::Expectation other = torch_model::run(program, layout_alone);
+  const Expected other = torch_model::run(program, value.torch, layout_alone);
   for (std::size_t s = 0; s < expected.steps.size(); ++s) {
     if (expected.steps[s].any_error) return true;  // the script ends here
-    if (!other.steps[s].is_modelled || other.steps[s].any_error) return false;
+    if (!other.knowledge_of(s).is_modelled || other.steps[s].any_error) return false;
     for (std::size_t r = 0; r < program.world; ++r) {
       for (std::size_t p = 0; p < program.parameters.size(); ++p) {
         const ExpectedGradient& one = expected.steps[s].ranks[r].gradients[p];
@@ -365,7 +366,7 @@ bool are_bits_certain(const Program& program, const reference::Expectation& expe
 }
 
 std::string ScriptWriter::tolerances() const {
-  if (are_bits_certain(program_, expectation_))
+  if (are_bits_certain(case_, expectation_))
     return "TOLERANCES = None  # every element has to have the bits that are expected\n\n";
   std::string out =
       "# At more than two ranks the last bits depend on the order of additions, which follows the\n"
@@ -442,7 +443,7 @@ std::string kind_text(PassKind kind) {
 
 // Returns what a rank calls, in order, as a list of tuples. Values of parameters do not occur in a
 // script, so it has no optimizer steps.
-std::vector<std::string> calls_text(const reference::Options& options, PassKind kind,
+std::vector<std::string> calls_text(const reference::Replicated& options, PassKind kind,
                                     const reference::RankPass& pass) {
   using Kind = Call::Kind;
   std::vector<std::string> out;

@@ -170,18 +170,18 @@ TEST(PythonScript, HasTheYoungOptionsOfACaseAndNoOthers) {
                            "skip_all_reduce_unused_params"})
     EXPECT_FALSE(has(old, name));
   EXPECT_TRUE(has(old, "ENDS_BY_HAND = False"));
-  reference::Options& options = c.program.options;
-  options.batched_grad_copy = options.lazy_bucket_allocation = true;
-  options.skip_all_reduce_unused_params = true;
+  reference::Replicated& options = c.program.options;
+  c.torch.batched_grad_copy = c.torch.lazy_bucket_allocation = true;
+  c.torch.skip_all_reduce_unused_params = true;
   options.first_bucket_bytes = 524288;
   options.last_bucket_bytes = 262144;
-  options.finalization = reference::Finalization::kAfter;
+  c.torch.finalization = TorchOptions::Finalization::kAfter;
   expect_all(script_of(c),
              {"    \"batched_grad_copy\": True,\n    \"lazy_bucket_allocation\": True,\n"
               "    \"skip_all_reduce_unused_params\": True,\n"
               "    \"bucket_cap_mb_list\": [0.5, 25.0, 0.25],\n}",
               "ENDS_BY_HAND = True"});
-  options.finalization = reference::Finalization::kNever;
+  c.torch.finalization = TorchOptions::Finalization::kNever;
   EXPECT_TRUE(has(refusal_of(c),
                   "no means for a pass that the user does not end once, after "
                   "backward (never)"));

@@ -110,7 +110,7 @@ Result<std::string> run_page(const RunReport& report) {
             fmt::format("lane {}, subject {}{}, seed {}, commit {}", report.lane, report.subject,
                         report.against.empty() ? "" : " against " + report.against, report.seed,
                         report.commit));
-  page.add_summary(summary(report));
+  page.add_summary(whole_summary(report));
   if (!report.failures.empty()) page.add_heading("Failures");
   for (const FailureReport& failure : report.failures) page.add_text(failure_block(failure));
   if (!report.progress.empty())

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace lockstep::properties {
 namespace {
 
@@ -51,17 +53,37 @@ TEST(StoppingRule, SaysWhatIsExcludedAndSinceWhenNothingWasNew) {
   // 3000 cases: 1 - 0.05^(1/3000) = 1/1001.9.
   EXPECT_THAT(stopping_line(example_run()), HasSubstr("fails one of 1001 such cases or more"));
   EXPECT_THAT(stopping_line(example_run()), HasSubstr("no new feature for 6 s and 1800 cases"));
-  EXPECT_THAT(summary(example_run()), HasSubstr(stopping_line(example_run())));
+  EXPECT_THAT(summary(example_run(), ""), HasSubstr(stopping_line(example_run())));
 }
 
 TEST(Summary, SaysWhichPoliciesTheCountedCasesHad) {
   RunReport report = example_run();
   report.coverage["policy pos"] = 50;
   report.coverage["policy random_walk"] = 150;
-  EXPECT_THAT(summary(report),
+  EXPECT_THAT(whole_summary(report),
               HasSubstr("schedules by policy, in 200 cases: random_walk 75 %, pos 25 %\n"));
   report.lane = "gloo";  // real threads follow no policy
-  EXPECT_THAT(summary(report), Not(HasSubstr("by policy")));
+  EXPECT_THAT(whole_summary(report), Not(HasSubstr("by policy")));
+}
+
+TEST(Summary, HasFourLinesAndTheWholeOneHasTheRest) {
+  RunReport report = example_run();
+  report.unspecified["a reason"] = 3;
+  const std::string text = summary(report, "");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  EXPECT_THAT(text, Not(HasSubstr("a reason")));
+  EXPECT_THAT(whole_summary(report), HasSubstr("a reason 3"));
+  EXPECT_THAT(text, HasSubstr("more of it: --verbose"));
+  EXPECT_THAT(summary(report, "run.html"), HasSubstr("more of it: run.html\n"));
+}
+
+TEST(Summary, SaysWhyARunProvesLess) {
+  RunReport report = example_run();
+  report.inconclusive = {"no answer"};
+  report.earlier = {2, 1};
+  const std::string text = summary(report, "");
+  EXPECT_THAT(text, HasSubstr("inconclusive: no answer\n"));
+  EXPECT_THAT(text, HasSubstr("run first: 2 cases that failed in earlier runs, 1 failing\n"));
 }
 
 TEST(FailureBlock, HasACommandThatAShellReadsAsItIsMeant) {

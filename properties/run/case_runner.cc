@@ -56,11 +56,11 @@ Verdict CaseRunner::run(const Case& c) {
   const bool is_switched = c.switched.option != SwitchedOption::kNone;
   if (other_ && is_switched) return refuse("two subjects are compared without a switched option");
   if (other_) return run_beside(c);
-  std::uint32_t steps = modelled_steps(c.program, subject_.profile);
+  std::uint32_t steps = modelled_steps(c, subject_.profile);
   if (is_switched) {
     if (const auto why = not_comparable(c))
       return refuse(fmt::format("the two runs of the case are not comparable: {}", name_of(*why)));
-    steps = std::min(steps, modelled_steps(switched(c)->program, subject_.profile));
+    steps = std::min(steps, modelled_steps(*switched(c), subject_.profile));
   }
   if (steps == c.program.steps.size()) return run_modelled(c);
   Case shorter = c;
@@ -72,10 +72,10 @@ Verdict CaseRunner::run(const Case& c) {
 // Therefore a program that must fail, or a plan that can make it fail, gets a short timeout.
 // Failures that only a busy machine causes do not count; wrong bits never depend on time.
 Verdict CaseRunner::run_modelled(const Case& c) {
-  expectation_ = expectation_of(c.program, subject_.profile);
+  expectation_ = expectation_of(c, subject_.profile);
   bool fails = any_error(expectation_);
   if (const std::optional<Case> other = switched(c))
-    fails = fails || any_error(expectation_of(other->program, subject_.profile));
+    fails = fails || any_error(expectation_of(*other, subject_.profile));
   const auto& faults = c.faults.faults;
   const bool may_fail = fails || std::any_of(faults.begin(), faults.end(), [](const auto& fault) {
                           return !faults::is_benign(fault.kind);
@@ -85,7 +85,7 @@ Verdict CaseRunner::run_modelled(const Case& c) {
   if (c.timeout_ms == 0) timed.timeout_ms = kHurriedTimeoutMs;
   Verdict verdict = run_once(timed);
   if (verdict.ok() || verdict.failing == Failing::kWrongBits) return verdict;
-  expectation_ = expectation_of(c.program, subject_.profile);
+  expectation_ = expectation_of(c, subject_.profile);
   timed.timeout_ms = std::max(c.timeout_ms, kDefaultTimeoutMs);
   return run_once(timed);
 }
@@ -109,7 +109,7 @@ Verdict CaseRunner::run_until_judged(const Case& c) {
     if (next == Next::kInconclusive) break;
     ++reruns_;
     if (on_rerun_) on_rerun_();
-    expectation_ = expectation_of(c.program, subject_.profile);
+    expectation_ = expectation_of(c, subject_.profile);
   }
   return {Failing::kInconclusive, "environment",
           fmt::format("the machine let a rank wait for a processor for {:.0f} s, with a timeout of "
@@ -119,8 +119,7 @@ Verdict CaseRunner::run_until_judged(const Case& c) {
 }
 
 // `expectation` is the model's, without recoveries, and becomes that with recoveries.
-void CaseRunner::observe(const Case& c, reference::Expectation& expectation,
-                         Observation& observation) {
+void CaseRunner::observe(const Case& c, Expected& expectation, Observation& observation) {
   observation.clear();
   const PlantedBug before{seeded::reached(), seeded::triggered()};
   lane_->run(c, expectation, observation);
@@ -131,7 +130,7 @@ void CaseRunner::observe(const Case& c, reference::Expectation& expectation,
   observation.attaches = attaches_;
   const std::vector<reference::ReadyOrder> ready_orders = observation.ready_orders();
   if (!observation.recoveries.empty() || !ready_orders.empty())
-    expectation = expectation_of(c.program, subject_.profile, observation.recoveries, ready_orders);
+    expectation = expectation_of(c, subject_.profile, observation.recoveries, ready_orders);
 }
 
 Verdict CaseRunner::run_once(const Case& c) {
@@ -149,7 +148,7 @@ Verdict CaseRunner::run_switched(const Case& c) {
   if (Verdict verdict = judge_without_model(observation_); !verdict.ok()) return verdict;
   const std::optional<Case> other = switched(c);
   if (!other) return refuse("another number of steps leaves nothing to switch");
-  reference::Expectation expectation = expectation_of(other->program, subject_.profile);
+  Expected expectation = expectation_of(*other, subject_.profile);
   observe(*other, expectation, second_);
   observation_.planted += second_.planted;
   if (Verdict verdict = judge_without_model(second_); !verdict.ok()) {
@@ -169,10 +168,10 @@ Verdict CaseRunner::run_beside(const Case& c) {
     return refuse("faults meet two subjects at different times: such a case is not compared");
   Case shorter = c;
   reference::Program& program = shorter.program;
-  reference::keep_first_steps(program, std::min(modelled_steps(program, subject_.profile),
-                                                modelled_steps(program, other_->subject_.profile)));
-  expectation_ = expectation_of(program, subject_.profile);
-  other_->expectation_ = expectation_of(program, other_->subject_.profile);
+  reference::keep_first_steps(program, std::min(modelled_steps(shorter, subject_.profile),
+                                                modelled_steps(shorter, other_->subject_.profile)));
+  expectation_ = expectation_of(shorter, subject_.profile);
+  other_->expectation_ = expectation_of(shorter, other_->subject_.profile);
   const Comparable found = comparable_steps(program, expectation_, other_->expectation_);
   if (!found.has_synced_pass)
     return refuse(fmt::format(

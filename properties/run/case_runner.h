@@ -49,7 +49,7 @@ class CaseRunner {
   Verdict run_modelled(const Case& c);
   Verdict run_until_judged(const Case& c);
   Verdict run_once(const Case& c);
-  void observe(const Case& c, reference::Expectation& expectation, Observation& observation);
+  void observe(const Case& c, Expected& expectation, Observation& observation);
   Verdict run_switched(const Case& c);
   Verdict run_beside(const Case& c);
   Verdict compare(const Case& c, Verdict mine, Verdict theirs);
@@ -58,7 +58,7 @@ class CaseRunner {
   const Subject subject_;
   const bool attaches_;  // see Observation
   std::unique_ptr<Lane> lane_;
-  reference::Expectation expectation_;
+  Expected expectation_;
   Observation observation_;
   Observation second_;                 // of a case with a switch
   double waited_s_ = 0;                // Observation::waited_s of the last run, or of both

@@ -363,7 +363,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
   int is_static = 0;
   for (std::uint64_t i = 0; compared < 200; ++i) {
     Case c = generate(15, i, options);
-    reference::Options& chosen = c.program.options;
+    reference::Replicated& chosen = c.program.options;
     chosen.rebuild = true;
     chosen.pinned = 0;
     chosen.launch = reference::Launch::kOverlapped;

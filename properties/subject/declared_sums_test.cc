@@ -63,7 +63,9 @@ reference::testing::Case three_ranks(const std::string& order, const std::string
   reference::normalize(made.program);
   Profile profile;
   profile.sums = *declared_sums(order, scale);
-  made.expectation = expectation_of(made.program, profile);
+  Case value;
+  value.program = made.program;
+  made.expectation = expectation_of(value, profile);
   return made;
 }
 

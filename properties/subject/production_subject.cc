@@ -22,9 +22,8 @@ namespace {
 using properties::ObservedCollective;
 using reference::PassKind;
 
-
 // The production reducer, or several of them (F7), in the class that users use.
-class ProductionSubject final : public TrainingSubject {
+class ProductionSubject final : public TrainingSubject, private SelfChecks {
  public:
   ProductionSubject(std::string pinned_layout, bool saves_layout)
       : pinned_layout_(std::move(pinned_layout)), saves_layout_(saves_layout) {}
@@ -150,14 +149,16 @@ class ProductionSubject final : public TrainingSubject {
 
   bool names_buckets() const override { return true; }
 
+  SelfChecks* self_checks() override { return this; }
+
   bool is_amid_pass() const override {
     return std::any_of(users_.begin(), users_.end(), [](const User& user) {
       return user.parallel->flight_record().doing == FlightRecord::Doing::kBetween;
     });
   }
 
-  std::string wrong_memory(const std::vector<Ref<Parameter>>& parameters,
-                           std::uint64_t bytes) const override {
+  std::string memory_flaw(const std::vector<Ref<Parameter>>& parameters,
+                          std::uint64_t bytes) override {
     if (may_keep_more(*program_)) return {};
     std::vector<LaidOut> reducers;
     for (const User& user : users_) reducers.push_back(user.laid_out());
@@ -167,7 +168,7 @@ class ProductionSubject final : public TrainingSubject {
            " bytes of tensors, and their gradients and buckets need " + std::to_string(most);
   }
 
-  std::string wrong_layout() const override {
+  std::string layout_flaw() override {
     if (program_ == nullptr) return {};
     const bool is_coalesced = program_->options.launch == reference::Launch::kAfterBackward &&
                               program_->options.pinned == 0;
@@ -192,13 +193,13 @@ class ProductionSubject final : public TrainingSubject {
     return users_.front().parallel->flight_record();
   }
 
-  std::string wrong_diagnosis(bool keeps_records) const override {
+  std::string diagnosis_flaw(bool keeps_records) override {
     if (users_.empty()) return {};
     // The error of one reducer ends the others, which may leave no record.
     return flaw_of_diagnosis(*users_.front().parallel, keeps_records && reducers_ == 1);
   }
 
-  std::string wrong_refusal() override {
+  std::string refusal_flaw() override {
     if (!wrong_end_.empty()) return wrong_end_;
     for (const User& user : users_)
       if (std::string flaw = flaw_of_refusals(*user.parallel, manual_sync_); !flaw.empty())
@@ -206,7 +207,7 @@ class ProductionSubject final : public TrainingSubject {
     return {};
   }
 
-  std::string wrong_join(const properties::Environment& environment) override {
+  std::string join_flaw(const properties::Environment& environment) override {
     return users_.empty() ? std::string() : flaw_of_join(*users_.front().parallel, environment);
   }
 
@@ -224,7 +225,7 @@ class ProductionSubject final : public TrainingSubject {
 
   // Hooks that compress may send the bucket's elements in another dtype. What PowerSGD sends are no
   // elements of the bucket, and have no padding.
-  std::string wrong_padding(const Collective& collective, std::uint32_t reducer) override {
+  std::string padding_flaw(const Collective& collective, std::uint32_t reducer) override {
     const bool is_on_host = collective.device == nullptr || collective.device->is_host();
     if (is_on_host && collective.op == lockstep::Op::kAllGather && collective.bucket != kNone)
       return users_[reducer].sparse.look_at(collective);
@@ -331,7 +332,7 @@ class ProductionSubject final : public TrainingSubject {
   // view that nobody used may lie in a bucket of an earlier reducer, or, if it was swapped, of an
   // earlier layout.
   static bool may_keep_more(const reference::Program& program) {
-    const reference::Options& options = program.options;
+    const reference::Replicated& options = program.options;
     const bool compresses =
         options.hook == reference::Hook::kFloat16 || options.hook == reference::Hook::kBFloat16;
     if (options.hook == reference::Hook::kPowerSgd || (compresses && options.rebuild)) return true;

@@ -27,30 +27,33 @@ reference::Contract contract_of(const Profile& profile) {
 }
 
 // It keeps what can be judged of a subject that shows its gradients alone.
-void keep_gradients_alone(reference::Expectation& expectation) {
-  for (reference::ExpectedStep& step : expectation.steps) {
-    step.knows_collectives = false;
+void keep_gradients_alone(Expected& expected) {
+  expected.knowledge.resize(expected.steps.size());
+  for (StepKnowledge& step : expected.knowledge) step.knows_collectives = false;
+  for (reference::ExpectedStep& step : expected.steps)
     for (reference::ExpectedRankStep& rank : step.ranks)
       for (reference::ExpectedGradient& gradient : rank.gradients)
         gradient.untouched = gradient.in_bucket = false;
-  }
 }
 
 }  // namespace
 
-reference::Expectation expectation_of(const reference::Program& program, const Profile& profile,
-                                      const std::vector<reference::Recovery>& recoveries,
-                                      const std::vector<reference::ReadyOrder>& ready_orders) {
-  reference::Expectation expectation =
-      profile.is_torch() ? torch_model::run(program, profile.policies, recoveries)
-                         : reference::run(program, contract_of(profile), recoveries, ready_orders);
-  if (profile.gradients_alone) keep_gradients_alone(expectation);
-  return expectation;
+Expected expectation_of(const Case& value, const Profile& profile,
+                        const std::vector<reference::Recovery>& recoveries,
+                        const std::vector<reference::ReadyOrder>& ready_orders) {
+  const reference::Program& program = value.program;
+  Expected expected =
+      profile.is_torch()
+          ? torch_model::run(program, value.torch, profile.policies, recoveries)
+          : Expected(reference::run(program, contract_of(profile), recoveries, ready_orders));
+  if (profile.gradients_alone) keep_gradients_alone(expected);
+  return expected;
 }
 
-std::uint32_t modelled_steps(const reference::Program& program, const Profile& profile) {
-  if (!profile.is_torch()) return static_cast<std::uint32_t>(program.steps.size());
-  return torch_model::modelled_steps(torch_model::run(program, profile.policies));
+std::uint32_t modelled_steps(const Case& value, const Profile& profile) {
+  if (!profile.is_torch()) return static_cast<std::uint32_t>(value.program.steps.size());
+  return torch_model::modelled_steps(
+      torch_model::run(value.program, value.torch, profile.policies));
 }
 
 }  // namespace lockstep::properties

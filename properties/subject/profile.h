@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/case.h"
+#include "properties/subject/expected.h"
 #include "properties/subject/torch/model/policies.h"
 #include "reference/contract.h"
-#include "reference/expectation.h"
 #include "reference/model.h"
-#include "reference/program.h"
 
 namespace lockstep::properties {
 
@@ -45,13 +45,13 @@ struct Profile {
   bool judges_calls_alone() const { return is_torch() || gradients_alone; }
 };
 
-// What the profile's model expects of the program. The profile of PyTorch takes no `ready_orders`:
-// its model knows in which order gradients get ready.
-reference::Expectation expectation_of(const reference::Program& program, const Profile& profile,
-                                      const std::vector<reference::Recovery>& recoveries = {},
-                                      const std::vector<reference::ReadyOrder>& ready_orders = {});
+// What the profile's model expects of the program of a case. The profile of PyTorch takes no
+// `ready_orders`: its model knows in which order gradients get ready.
+Expected expectation_of(const Case& value, const Profile& profile,
+                        const std::vector<reference::Recovery>& recoveries = {},
+                        const std::vector<reference::ReadyOrder>& ready_orders = {});
 
-// The steps of the program before the first one of which the model cannot tell what comes out.
-std::uint32_t modelled_steps(const reference::Program& program, const Profile& profile);
+// The steps of the case before the first one of which the model cannot tell what comes out.
+std::uint32_t modelled_steps(const Case& value, const Profile& profile);
 
 }  // namespace lockstep::properties

@@ -67,7 +67,7 @@ std::uint64_t rounded_up(std::uint64_t bytes) {
 }
 
 // The hooks that compress keep what they send of a bucket of wider elements.
-std::uint64_t kept_by_hook(const BucketLayout& bucket, const reference::Options& options) {
+std::uint64_t kept_by_hook(const BucketLayout& bucket, const reference::Replicated& options) {
   const bool compresses =
       options.hook == reference::Hook::kFloat16 || options.hook == reference::Hook::kBFloat16;
   return compresses ? static_cast<std::uint64_t>(bucket.elements) * 2 : 0;

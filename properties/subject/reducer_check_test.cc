@@ -75,7 +75,7 @@ class MostMemory : public ::testing::Test {
   std::vector<Ref<Parameter>> parameters_;
 };
 
-TEST_F(MostMemory, F5IsThatOfBucketsAndGradients) {
+TEST_F(MostMemory, F5_2IsThatOfBucketsAndGradients) {
   EXPECT_EQ(most(), 84u);
   parameters_[0]->set_grad(tensor(3));
   EXPECT_EQ(most(), 84u + 12u);

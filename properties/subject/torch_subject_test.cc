@@ -44,7 +44,7 @@ TEST(TorchCapabilities, YoungOptionsAreDrawnForVersionsThatHaveThem) {
 
 // A case with faults says itself who has to fail.
 TEST(TorchCapabilities, PassesAreEndedByHandInEveryWayAndNeverWronglyBesideAFault) {
-  using reference::Finalization;
+  using Finalization = TorchOptions::Finalization;
   std::map<Finalization, int> alone;
   std::map<Finalization, int> with_faults;
   GenerateOptions options;
@@ -52,7 +52,7 @@ TEST(TorchCapabilities, PassesAreEndedByHandInEveryWayAndNeverWronglyBesideAFaul
   options.capabilities = torch_capabilities({2, 15, 0});
   for (std::uint64_t index = 0; index < 2000; ++index) {
     const Case drawn = generate(5, index, options);
-    ++(drawn.faults.faults.empty() ? alone : with_faults)[drawn.program.options.finalization];
+    ++(drawn.faults.faults.empty() ? alone : with_faults)[drawn.torch.finalization];
   }
   EXPECT_EQ(alone.size(), static_cast<std::size_t>(Finalization::kNever) + 1);
   for (const auto& [finalization, count] : alone) EXPECT_GE(count, 10);
@@ -60,7 +60,7 @@ TEST(TorchCapabilities, PassesAreEndedByHandInEveryWayAndNeverWronglyBesideAFaul
   EXPECT_EQ(with_faults.size(), 2U);  // and those whose passes end by themselves
   options.capabilities = torch_capabilities({2, 9, 1});
   for (std::uint64_t index = 0; index < 100; ++index)
-    EXPECT_EQ(generate(5, index, options).program.options.finalization, Finalization::kAutomatic);
+    EXPECT_EQ(generate(5, index, options).torch.finalization, Finalization::kAutomatic);
 }
 
 }  // namespace

@@ -259,4 +259,22 @@ Failure decode_failure(std::string_view bytes, int size) {
   return unreadable;
 }
 
+bool concerns_group(Code code) {
+  switch (code) {
+    case Code::kMismatch:
+    case Code::kPeerLost:
+    case Code::kTimeout:
+    case Code::kTransport:
+    case Code::kAborted:
+    case Code::kCorrupted:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_of_group(const Failure& failure) {
+  return concerns_group(failure.code) && !failure.collective.empty();
+}
+
 }  // namespace lockstep

@@ -120,6 +120,13 @@ constexpr int kAnySize = std::numeric_limits<int>::max();
 std::optional<Failure> read_failure(std::string_view bytes, int size = kAnySize);
 Failure decode_failure(std::string_view bytes, int size = kAnySize);
 
+// Whether a failure with this code is one of the group itself. The group is dead after such a
+// failure, whether or not a pass had launched anything.
+bool concerns_group(Code code);
+// Whether a collective of the group failed. Such a failure names the rank that is its cause, or
+// none where the group does not know it; it is not the fault of the rank that noticed it.
+bool is_of_group(const Failure& failure);
+
 // Whether all ranks in it are ranks of a group of `size`, and no number is below kNone.
 bool is_possible(const Failure& failure, int size);
 

@@ -20,7 +20,7 @@ Failure usual() {
   return failure;
 }
 
-TEST(Failure, ItsTextNamesSixteenParametersAndCountsTheRest) {
+TEST(Failure, F2_13ItsTextNamesSixteenParametersAndCountsTheRest) {
   Failure failure = usual();
   failure.parameters.clear();
   for (int i = 0; i < 100000; ++i) failure.parameters.push_back("layer." + std::to_string(i));

@@ -65,7 +65,7 @@ std::vector<ExpectedRankStep> blank_ranks(const Setting& setting, const GroupSta
 
 Events events_of(const Setting& setting, const GroupState& group, const Step& step,
                  const Ranks& active) {
-  const Options& options = setting.options();
+  const Replicated& options = setting.options();
   if (active.empty() || step.kind == PassKind::kNoGrad) return {};
   const bool is_synced = step.kind == PassKind::kSynced;
   const bool may_rebuild = options.rebuild && options.pinned == 0 &&

@@ -20,7 +20,7 @@ using HookCounts = std::vector<std::uint32_t>;  // by parameter
 // in the first one of the group. Neither is known before such a pass.
 struct PassRules {
   const ParameterRoles& roles;
-  const Options& options;
+  const Replicated& options;
   const std::optional<HookCounts>& hooks_expected;
   const std::optional<std::vector<bool>>& used_set;
   // The synced pass of the step before, if the rank holds its outputs.

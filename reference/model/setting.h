@@ -33,7 +33,7 @@ struct Setting {
   ParameterRoles roles;
   std::vector<StateTensor> tensors;  // S3
 
-  const Options& options() const { return program.options; }
+  const Replicated& options() const { return program.options; }
   const Parameter& parameter(std::uint32_t p) const { return program.parameters[p]; }
 };
 

@@ -13,19 +13,19 @@ Ranks ranks_with_inputs(const Program& program, const Ranks& survivors, std::uin
   return active;
 }
 
-std::uint32_t divisor_of(const Options& options, const Ranks& survivors, const Ranks& active) {
+std::uint32_t divisor_of(const Replicated& options, const Ranks& survivors, const Ranks& active) {
   const bool by_active = options.join == Join::kByActive;
   return static_cast<std::uint32_t>(by_active ? active.size() : survivors.size());
 }
 
-std::vector<ExpectedCollective> announcement(const Options& options, const Ranks& survivors) {
+std::vector<ExpectedCollective> announcement(const Replicated& options, const Ranks& survivors) {
   constexpr std::uint64_t kEvents = 3;
   constexpr std::uint64_t kOptions = 2;
   if (options.join == Join::kNone) return {};
   return {{ExpectedCollective::Op::kAnnounce, 0, kEvents + kOptions + survivors.size()}};
 }
 
-bool ends_early(const Options& options, const Ranks& survivors, const Ranks& active) {
+bool ends_early(const Replicated& options, const Ranks& survivors, const Ranks& active) {
   return options.early_termination && active.size() < survivors.size();
 }
 

@@ -16,15 +16,15 @@ using Ranks = std::vector<std::uint32_t>;  // in the order of their numbers in t
 Ranks ranks_with_inputs(const Program& program, const Ranks& survivors, std::uint32_t step);
 
 // N of clause G2.
-std::uint32_t divisor_of(const Options& options, const Ranks& survivors, const Ranks& active);
+std::uint32_t divisor_of(const Replicated& options, const Ranks& survivors, const Ranks& active);
 
 // Before ranks that train start what the others have to start with them, they announce it: the
 // number of ranks at each of three events, two options, and a flag for each rank of the group.
 // There is no announcement without a join.
-std::vector<ExpectedCollective> announcement(const Options& options, const Ranks& survivors);
+std::vector<ExpectedCollective> announcement(const Replicated& options, const Ranks& survivors);
 
 // Whether an announcement raises, because some rank is out of inputs and the user wants that.
-bool ends_early(const Options& options, const Ranks& survivors, const Ranks& active);
+bool ends_early(const Replicated& options, const Ranks& survivors, const Ranks& active);
 
 // All who train raise, in the forward or in the first backward call of their pass.
 void fail_early(const Ranks& active, const Step& step, bool is_forward, ExpectedStep& expected);

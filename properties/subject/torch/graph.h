@@ -1,4 +1,4 @@
-// GraphBuilder: creates the nodes of a program's graph (reference/program.h) for torch's autograd
+// GraphBuilder: creates the nodes of a program's graph (reference/job.h) for torch's autograd
 // engine. Every node sends one scalar, a double; a use also sends its parameter a tensor.
 //
 // Threads: one builder per rank. The training thread calls build(), as does a checkpoint's node
@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-#include "reference/program.h"
+#include "reference/job.h"
 
 namespace lockstep::torch_subject {
 

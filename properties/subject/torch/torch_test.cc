@@ -56,10 +56,9 @@ TEST_F(Torch, ShowsEveryPolicyOfItsProfile) {
     const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + name + ".json");
     ASSERT_TRUE(c) << c.error().to_string();
     Observation observation;
-    lane->run(*c, expectation_of(c->program, Profile::torch()), observation);
+    lane->run(*c, expectation_of(*c, Profile::torch()), observation);
     const auto judged_by = [&](const Profile& profile) {
-      const reference::Expectation expectation =
-          expectation_of(c->program, profile, observation.recoveries);
+      const Expected expectation = expectation_of(*c, profile, observation.recoveries);
       return judge(*c, profile, expectation, observation);
     };
     const Verdict verdict = judged_by(Profile::torch());
@@ -94,10 +93,9 @@ std::string look_at_policy(const Subject& subject, Lane& lane, const torch_model
   Profile without = with;
   without.policies.*policy.member = false;
   Observation observation;
-  lane.run(*c, expectation_of(c->program, subject.profile), observation);
+  lane.run(*c, expectation_of(*c, subject.profile), observation);
   const auto accepts = [&](const Profile& profile) {
-    return judge(*c, profile, expectation_of(c->program, profile, observation.recoveries),
-                 observation)
+    return judge(*c, profile, expectation_of(*c, profile, observation.recoveries), observation)
         .ok();
   };
   const bool holds = accepts(with);
@@ -139,15 +137,15 @@ TEST(TorchVersions, EndPassesWhenTheUserDoes) {
     const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + std::string(name) + ".json");
     ASSERT_TRUE(c) << c.error().to_string();
     Observation observation;
-    lane->run(*c, expectation_of(c->program, subject->profile), observation);
-    const auto judged_as = [&](const reference::Program& program) {
+    lane->run(*c, expectation_of(*c, subject->profile), observation);
+    const auto judged_as = [&](const Case& expected) {
       return judge(*c, subject->profile,
-                   expectation_of(program, subject->profile, observation.recoveries), observation);
+                   expectation_of(expected, subject->profile, observation.recoveries), observation);
     };
-    const Verdict verdict = judged_as(c->program);
+    const Verdict verdict = judged_as(*c);
     EXPECT_TRUE(verdict.ok()) << name << ": " << verdict.message;
-    reference::Program automatic = c->program;
-    automatic.options.finalization = reference::Finalization::kAutomatic;
+    Case automatic = *c;
+    automatic.torch.finalization = TorchOptions::Finalization::kAutomatic;
     EXPECT_EQ(judged_as(automatic).ok(), is_right) << name;
   }
 }
@@ -160,7 +158,7 @@ TEST(TorchVersions, GiveTheSameBitsWhoeverEndsThePasses) {
   if (!subject) GTEST_SKIP() << subject.error().failure().detail;
   Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/ended-after-backward.json");
   ASSERT_TRUE(c) << c.error().to_string();
-  c->program.options.finalization = reference::Finalization::kAutomatic;
+  c->torch.finalization = TorchOptions::Finalization::kAutomatic;
   c->program.options.views = false;  // an all-reduce that nobody ends may write to a view
   c->switched.option = *switchable_option("finalization");
   ASSERT_EQ(describe_switch(*c), "finalization = after");
@@ -186,16 +184,16 @@ TEST(TorchVersions, GoOnWithAnotherGroup) {
   for (const char* name : {"updated-group", "updated-in-a-pass"}) {
     const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/" + std::string(name) + ".json");
     ASSERT_TRUE(c) << c.error().to_string();
-    EXPECT_EQ(modelled_steps(c->program, subject->profile), c->program.steps.size()) << name;
+    EXPECT_EQ(modelled_steps(*c, subject->profile), c->program.steps.size()) << name;
     Observation observation;
-    lane->run(*c, expectation_of(c->program, subject->profile), observation);
-    const auto judged_as = [&](const reference::Program& program) {
-      return judge(*c, subject->profile, expectation_of(program, subject->profile), observation);
+    lane->run(*c, expectation_of(*c, subject->profile), observation);
+    const auto judged_as = [&](const Case& expected) {
+      return judge(*c, subject->profile, expectation_of(expected, subject->profile), observation);
     };
-    const Verdict verdict = judged_as(c->program);
+    const Verdict verdict = judged_as(*c);
     EXPECT_TRUE(verdict.ok()) << name << ": " << verdict.message;
-    reference::Program without = c->program;
-    without.options.update_process_group = 0;
+    Case without = *c;
+    without.torch.update_process_group = 0;
     EXPECT_FALSE(judged_as(without).ok()) << name;
   }
 }
@@ -209,14 +207,14 @@ TEST(TorchVersions, LeaveASparseGradientAloneBehindAHook) {
   const Result<Case> c = read_case(LOCKSTEP_CORPUS "/torch/skipped-sparse-behind-a-hook.json");
   ASSERT_TRUE(c) << c.error().to_string();
   Observation observation;
-  make_torch_lane(*subject)->run(*c, expectation_of(c->program, subject->profile), observation);
-  const auto judged_as = [&](const reference::Program& program) {
-    return judge(*c, subject->profile, expectation_of(program, subject->profile), observation);
+  make_torch_lane(*subject)->run(*c, expectation_of(*c, subject->profile), observation);
+  const auto judged_as = [&](const Case& expected) {
+    return judge(*c, subject->profile, expectation_of(expected, subject->profile), observation);
   };
-  const Verdict verdict = judged_as(c->program);
+  const Verdict verdict = judged_as(*c);
   EXPECT_TRUE(verdict.ok()) << verdict.message;
-  reference::Program without = c->program;
-  without.options.hook = reference::Hook::kNone;
+  Case without = *c;
+  without.program.options.hook = reference::Hook::kNone;
   EXPECT_FALSE(judged_as(without).ok());
 }
 
@@ -415,7 +413,7 @@ TEST_F(Torch, RanksAreProcessesOrThreadsOfOne) {
     EXPECT_EQ(children(), 2u + 3u);
   }
   EXPECT_EQ(children(), 0u);
-  const reference::Expectation expected = expectation_of(c.program, subject_.profile);
+  const Expected expected = expectation_of(c, subject_.profile);
   for (const Observation& each : seen) {
     const Verdict verdict = judge(c, subject_.profile, expected, each);
     EXPECT_TRUE(verdict.ok()) << verdict.message;

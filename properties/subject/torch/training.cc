@@ -121,7 +121,7 @@ class Training {
   // Faults have recoveries of their own, after which static mode counts anew. Then other steps
   // fail, and the model may not know the results of further steps.
   void expect_recovered() {
-    recovered_ = properties::torch_model::run(program_, policies_, recoveries_);
+    recovered_ = properties::torch_model::run(program_, job_.c->torch, policies_, recoveries_);
     expectation_ = &recovered_;
     end_ = properties::torch_model::modelled_steps(recovered_);
   }
@@ -169,7 +169,7 @@ class Training {
       faults_.at_connect(step);
       group_ = group_of(roster, "");
       if (!reduced_.empty())
-        wrapper_.emplace(reduced_, is_sparse_, program_.options, group_,
+        wrapper_.emplace(reduced_, is_sparse_, program_.options, job_.c->torch, group_,
                          [this] { faults_.at_node(); });
     });
   }
@@ -195,7 +195,7 @@ class Training {
     ObservedStep& observed = observation_.steps.back();
     observed.begin_us = now_us();
     faults_.begin_step(step);
-    if (step != 0 && step == program_.options.update_process_group && wrapper_) {
+    if (step != 0 && step == job_.c->torch.update_process_group && wrapper_) {
       observed.failed_call = properties::Call::kForwardCall;
       observed.status = caught([this] { update_group(); });
     }
@@ -276,7 +276,7 @@ class Training {
     if (call.kind != Kind::kBackward) return;
     using properties::torch_model::may_end_in_hook;
     const bool are_all_run = reference::backward_of(pass, number).forwards == 0;
-    if (are_all_run && wrapper_ && may_end_in_hook(program_.options, step.kind))
+    if (are_all_run && wrapper_ && may_end_in_hook(job_.c->torch, step.kind))
       wrapper_->end_pass_in_hook();
     if (reference::backward_of(pass, number).held)
       run_held_backward(pass, number);
@@ -298,8 +298,8 @@ class Training {
 
   // Calls what ends a pass, as often as the user does. `call`: how many backwards there were.
   void end_by_hand(PassKind kind, std::uint32_t call, ObservedStep& observed) {
-    const std::uint32_t endings = properties::torch_model::endings_after(
-        program_.options, kind, wrapper_->is_ended_in_hook());
+    const std::uint32_t endings =
+        properties::torch_model::endings_after(job_.c->torch, kind, wrapper_->is_ended_in_hook());
     wrapper_->leave_hook();
     if (planted_ == Planted::kSkippedEndings) return;
     for (std::uint32_t end = 0; end < endings && observed.status.ok(); ++end) {
@@ -409,7 +409,7 @@ class Training {
   const reference::Expectation* expectation_;
   std::uint32_t end_;  // the end of the steps for which the model makes a promise
   std::vector<reference::Recovery> recoveries_;
-  reference::Expectation recovered_;
+  properties::Expected recovered_;
   RankFaults faults_;
   std::vector<at::Tensor> parameters_;  // per parameter of the program
   std::vector<at::Tensor> reduced_;

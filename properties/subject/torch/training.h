@@ -1,4 +1,4 @@
-// train(): trains one rank of a case on torch. It follows reference/program.h with torch's autograd
+// train(): trains one rank of a case on torch. It follows reference/job.h with torch's autograd
 // engine and torch's reducer. It is the counterpart of properties/observe/training.h.
 //
 // Threads: one caller; torch has threads of its own. Failure: the observation holds any error.

@@ -79,7 +79,7 @@ std::vector<Row> rows_of_readme() {
 // nothing.
 class Facts {
  public:
-  Facts(const Program& program, Expectation expectation)
+  Facts(const Program& program, Expected expectation)
       : program_(program), expectation_(std::move(expectation)) {}
 
   std::string check(const std::string& fact) const {
@@ -100,7 +100,8 @@ class Facts {
   std::string first_error() const {
     for (std::size_t step = 0; step < expectation_.steps.size(); ++step) {
       const ExpectedStep& expected = expectation_.steps[step];
-      if (!expected.is_modelled) return "the model cannot tell step " + std::to_string(step);
+      if (!expectation_.knowledge_of(step).is_modelled)
+        return "the model cannot tell step " + std::to_string(step);
       for (const reference::ExpectedRankStep& rank : expected.ranks)
         if (rank.outcome != reference::Outcome::kSuccess)
           return "step " + std::to_string(step) + " fails";
@@ -180,12 +181,12 @@ class Facts {
   }
 
   const Program& program_;
-  const Expectation expectation_;
+  const Expected expectation_;
 };
 
 // What of the row does not hold under the profile, in one line; empty if all does.
 std::string judged(const Row& row, const Case& c, const Profile& profile) {
-  const Facts facts(c.program, expectation_of(c.program, profile));
+  const Facts facts(c.program, expectation_of(c, profile));
   for (const std::string& fact : row.facts)
     if (const std::string wrong = facts.check(fact); !wrong.empty())
       return row.name + ": '" + fact + "': " + wrong;
@@ -264,10 +265,10 @@ TEST(Upstream, EveryPyTorchThatIsBuiltRunsTheCases) {
       if (!is_asserted_of(row, version)) continue;
       const Case c = read(row);
       Observation observation;
-      lane->run(c, expectation_of(c.program, subject->profile), observation);
+      lane->run(c, expectation_of(c, subject->profile), observation);
       const Verdict verdict =
-          judge(c, subject->profile,
-                expectation_of(c.program, subject->profile, observation.recoveries), observation);
+          judge(c, subject->profile, expectation_of(c, subject->profile, observation.recoveries),
+                observation);
       EXPECT_TRUE(verdict.ok()) << torch_model::to_string(version) << ": " << row.name << ": "
                                 << verdict.message;
       ++runs;

@@ -151,8 +151,8 @@ std::vector<properties::ObservedCollective> RecordingGroup::take() {
 }
 
 Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
-                 const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
-                 std::function<void()> visit_hook)
+                 const reference::Replicated& options, const properties::TorchOptions& own_options,
+                 const c10::intrusive_ptr<RecordingGroup>& group, std::function<void()> visit_hook)
     : group_(std::make_shared<c10::intrusive_ptr<RecordingGroup>>(group)),
       is_dynamic_(options.mode == reference::Mode::kDynamic),
       is_static_(options.mode == reference::Mode::kStatic),
@@ -174,9 +174,9 @@ Wrapper::Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse
                            process_group, std::move(is_sparse),
                            static_cast<std::int64_t>(options.bucket_bytes), is_dynamic_,
                            options.views, static_cast<std::int64_t>(options.first_bucket_bytes),
-                           options.skip_all_reduce_unused_params, std::move(limit_list),
-                           options.batched_grad_copy, options.lazy_bucket_allocation});
-  if (properties::torch_model::ends_by_hand(options)) {
+                           own_options.skip_all_reduce_unused_params, std::move(limit_list),
+                           own_options.batched_grad_copy, own_options.lazy_bucket_allocation});
+  if (properties::torch_model::ends_by_hand(own_options)) {
     require_manual_finalization(*reducer_);
     add_ending_hook(first);
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/torch_options.h"
 #include "properties/observe/observation.h"
 #include "properties/subject/torch/interface.h"
 #include "reference/program.h"
@@ -65,8 +66,8 @@ class Wrapper {
   // gradients. A user's communication hook calls `visit_hook` twice: before its all-reduce begins,
   // and on a thread of the group when the sum is there. It may throw.
   Wrapper(std::vector<at::Tensor> parameters, std::vector<bool> is_sparse,
-          const reference::Options& options, const c10::intrusive_ptr<RecordingGroup>& group,
-          std::function<void()> visit_hook);
+          const reference::Replicated& options, const properties::TorchOptions& own_options,
+          const c10::intrusive_ptr<RecordingGroup>& group, std::function<void()> visit_hook);
 
   // Gives the reducer another group of the same ranks, between two steps.
   void update_group(const c10::intrusive_ptr<RecordingGroup>& group);

@@ -272,7 +272,7 @@ Groups two_with_late_segments(milliseconds timeout, const GlooOptions& wanted,
 }
 
 // F1: the deadline is one of progress. 60 segments, each late, take three times the timeout.
-TEST(GlooFailure, F1AnOperationThatMakesProgressOutlivesTheTimeout) {
+TEST(GlooFailure, F1_2AnOperationThatMakesProgressOutlivesTheTimeout) {
   GlooOptions options;
   options.max_segment_bytes = 64;
   Groups groups =
@@ -286,7 +286,7 @@ TEST(GlooFailure, F1AnOperationThatMakesProgressOutlivesTheTimeout) {
   for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
-TEST(GlooFailure, F1AnOperationWithoutProgressFailsInTime) {
+TEST(GlooFailure, F1_4AnOperationWithoutProgressFailsInTime) {
   GlooOptions options;
   options.max_segment_bytes = 64;
   Groups groups = two_with_late_segments(milliseconds(500), options, [](int segment) {
@@ -332,7 +332,7 @@ TEST(GlooFailure, F1ALongMessageOverASlowLinkOutlivesTheTimeout) {
 }
 
 // F1: what waits behind others has no deadline of its own.
-TEST(GlooFailure, F1AQueueOfOperationsOutlivesTheTimeout) {
+TEST(GlooFailure, F1_3AQueueOfOperationsOutlivesTheTimeout) {
   GlooOptions options;
   options.workers = 1;
   Groups groups =

@@ -11,8 +11,8 @@
 #include <array>
 #include <atomic>
 
+#include "reducer/base/status.h"
 #include "reducer/comm/gloo/group_test_util.h"
-#include "reducer/failure_board.h"
 
 namespace lockstep::testing {
 namespace {

@@ -188,7 +188,7 @@ TEST_F(NcclFailure, F1ARankThatLeftIsSuspected) {
 }
 
 // Rank 0 completes the sum and leaves, while rank 1 hangs in it.
-TEST_F(NcclFailure, F2ARankThatLeftAfterTheCollectiveIsNotSuspected) {
+TEST_F(NcclFailure, F2_9ARankThatLeftAfterTheCollectiveIsNotSuspected) {
   nccl.set_before_taking([this](const std::string& function, int rank) {
     const bool hangs = function == "ncclAllReduce" && rank == 1;
     while (hangs && nccl.calls("ncclCommAbort", 1) == 0) std::this_thread::yield();

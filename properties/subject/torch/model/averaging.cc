@@ -23,20 +23,20 @@ void multiply(DType dtype, std::uint32_t n, const Policies& policies, const doub
   scale_values(dtype, out, values, policies.rounds_factor ? nearest(dtype, exact) : exact, count);
 }
 
-bool is_lazy(const Options& options, const Policies& policies) {
+bool is_lazy(const TorchOptions& options, const Policies& policies) {
   return options.lazy_bucket_allocation && policies.divides_lazy_views;
 }
 
-bool is_batched(const Options& options, const Policies& policies) {
+bool is_batched(const TorchOptions& options, const Policies& policies) {
   return options.batched_grad_copy && policies.divides_batched;
 }
 
-bool divides(const Options& options, const Policies& policies, const Gradient& own) {
+bool divides(const TorchOptions& options, const Policies& policies, const Gradient& own) {
   const bool is_there = is_lazy(options, policies) ? own.in_new_bucket : own.in_bucket;
   return (is_there && policies.divides_views) || is_batched(options, policies);
 }
 
-Hook averaging_hook(const Options& options) {
+Hook averaging_hook(const Replicated& options) {
   if (options.hook == Hook::kElsewhere) return Hook::kAllReduce;
   const bool averages = options.hook == Hook::kAllReduce || options.hook == Hook::kFloat16;
   return averages ? options.hook : Hook::kNone;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "properties/case/torch_options.h"
 #include "properties/subject/torch/model/policies.h"
 #include "properties/subject/torch/model/rank_state.h"
 #include "reference/program.h"
@@ -16,10 +17,10 @@ double divided(reference::DType dtype, double value, std::uint32_t n);
 
 // These return whether buckets have memory during a backward alone, and whether the gradients of a
 // bucket are copied together.
-bool is_lazy(const reference::Options& options, const Policies& policies);
-bool is_batched(const reference::Options& options, const Policies& policies);
+bool is_lazy(const TorchOptions& options, const Policies& policies);
+bool is_batched(const TorchOptions& options, const Policies& policies);
 // Returns whether the gradient is divided by the number of ranks on its way into its bucket.
-bool divides(const reference::Options& options, const Policies& policies, const Gradient& own);
+bool divides(const TorchOptions& options, const Policies& policies, const Gradient& own);
 
 // Writes the quotients by n of `count` values to `out`, or their products with 1/n.
 void divide(reference::DType dtype, std::uint32_t n, const double* values, double* out,
@@ -29,7 +30,7 @@ void multiply(reference::DType dtype, std::uint32_t n, const Policies& policies,
 
 // The communication hooks that average: those that are built in, and the user's own one. All others
 // are taken as none.
-reference::Hook averaging_hook(const reference::Options& options);
+reference::Hook averaging_hook(const reference::Replicated& options);
 
 // Changes a rank's part of a bucket as such a hook does before the sum (G4, S4): rounds it to the
 // dtype that is sent, and makes it the rank's share of the mean.

@@ -13,10 +13,10 @@ BucketLayout::BucketLayout(const Program& program, const Policies& policies,
                            ParameterMemory& memory, Expectation& out)
     : program_(program),
       rebuilds_(policies.rebuilds_unless_dynamic && program.options.mode != Mode::kDynamic),
-      rules_(layout_rules(policies, program.options)),
+      rules_(layout_rules()),
       memory_(memory),
       out_(out) {
-  out_.buckets = assign_buckets(program_, rules_);
+  out_.buckets = first_buckets(program_, policies);
   out_.rebuilt.clear();
 }
 

@@ -1,5 +1,5 @@
 // Calls: which call a rank makes next in a step whose forwards and backwards may interleave
-// (program.h); part of the model in hook_model.cc. The functions are pure: any thread may call
+// (job.h); part of the model in hook_model.cc. The functions are pure: any thread may call
 // them, and none fails.
 #pragma once
 

@@ -1,4 +1,4 @@
-// How a user of PyTorch 2.15 ends passes by hand (Options::finalization): the rules that the
+// How a user of PyTorch 2.15 ends passes by hand (TorchOptions::finalization): the rules that the
 // subject follows, and the model with it. Pure; any thread; nothing fails.
 //
 // The user gives the reducer set_manual_finalization_required(true). After that nothing is waited
@@ -14,25 +14,26 @@
 
 #include <cstdint>
 
+#include "properties/case/torch_options.h"
 #include "reference/program.h"
 
 namespace lockstep::properties::torch_model {
 
-inline bool ends_by_hand(const reference::Options& options) {
-  return options.finalization != reference::Finalization::kAutomatic;
+inline bool ends_by_hand(const TorchOptions& options) {
+  return options.finalization != TorchOptions::Finalization::kAutomatic;
 }
 
 // Returns whether the user lets a hook end the pass of a step of this kind. The reducer may ask for
 // a call after backward instead (should_finalize_after_backward()).
-inline bool may_end_in_hook(const reference::Options& options, reference::PassKind kind) {
-  return options.finalization == reference::Finalization::kInHook &&
+inline bool may_end_in_hook(const TorchOptions& options, reference::PassKind kind) {
+  return options.finalization == TorchOptions::Finalization::kInHook &&
          kind == reference::PassKind::kSynced;
 }
 
 // How often the user ends the pass after the backwards of a step. `is_in_hook`: a hook ends it.
-inline std::uint32_t endings_after(const reference::Options& options, reference::PassKind kind,
+inline std::uint32_t endings_after(const TorchOptions& options, reference::PassKind kind,
                                    bool is_in_hook) {
-  using enum reference::Finalization;
+  using enum TorchOptions::Finalization;
   const bool is_synced = kind == reference::PassKind::kSynced;
   switch (options.finalization) {
     case kAutomatic:

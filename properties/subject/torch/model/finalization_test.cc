@@ -6,28 +6,27 @@
 #include <gtest/gtest.h>
 
 #include "properties/subject/torch/model/hook_model.h"
-#include "reference/test_programs.h"
+#include "properties/subject/torch/model/test_case.h"
 
 namespace lockstep::properties::torch_model {
 namespace {
 
 using namespace reference;           // NOLINT
 using namespace reference::testing;  // NOLINT
+using Finalization = TorchOptions::Finalization;
 
-Case by(Case t, Finalization finalization = Finalization::kAutomatic) {
-  t.program.options.finalization = finalization;
-  normalize(t.program);
-  t.expectation = run(t.program, policies_of({2, 15, 0}));
-  return t;
+Case ended(Case t, Finalization finalization = Finalization::kAutomatic) {
+  t.torch.finalization = finalization;
+  return torch_model::by(std::move(t), policies_of({2, 15, 0}));
 }
 
 // Returns whether all ranks end the step without an error, with the means that they have without
 // the option.
 bool is_averaged(const Case& program, Finalization finalization, std::uint32_t step = 0) {
-  const Case automatic = by(program);
-  const Case by_hand = by(program, finalization);
+  const Case automatic = ended(program);
+  const Case by_hand = ended(program, finalization);
   const ExpectedStep& expected = by_hand.expectation.steps[step];
-  return expected.is_modelled && expected.is_reduced && !expected.any_error &&
+  return by_hand.is_modelled(step) && expected.is_reduced && !expected.any_error &&
          expected.collectives.size() == automatic.expectation.steps[step].collectives.size() &&
          by_hand.bits(step, 1, 0) == automatic.bits(step, 1, 0) &&
          by_hand.gradient(step, 1, 0).known;
@@ -50,7 +49,7 @@ TEST(TorchFinalization, AfterBackwardAPassHasTheMeansThatItHasByItself) {
 TEST(TorchFinalization, WithoutItsEndAPassLeavesLocalGradientsAndTheNextForwardFails) {
   Case t(2, Mode::kPlain, 1);
   t.step({uses({0})}).step({uses({0})}, PassKind::kNoGrad).step({uses({0})}, PassKind::kNoSync);
-  const Case never = by(t, Finalization::kNever);
+  const Case never = ended(t, Finalization::kNever);
   EXPECT_FALSE(never.expectation.steps[0].any_error);
   EXPECT_FALSE(never.expectation.steps[0].is_reduced);
   EXPECT_EQ(never.expectation.steps[0].collectives.size(), 1U);
@@ -62,7 +61,7 @@ TEST(TorchFinalization, WithoutItsEndAPassLeavesLocalGradientsAndTheNextForwardF
   }
   EXPECT_TRUE(never.gradient(0, 0, 0).known);
   t.program.options.views = true;  // a sum that nobody waits for is written to it
-  EXPECT_FALSE(by(t, Finalization::kNever).gradient(0, 0, 0).known);
+  EXPECT_FALSE(ended(t, Finalization::kNever).gradient(0, 0, 0).known);
 }
 
 // Found by fuzzing (seed 51, case 712): the bucket of a static first pass is on its way when a
@@ -70,10 +69,10 @@ TEST(TorchFinalization, WithoutItsEndAPassLeavesLocalGradientsAndTheNextForwardF
 TEST(TorchFinalization, NothingIsKnownOfAViewToWhichABackwardAddsWhileItIsSummed) {
   Case t(2, Mode::kStatic, 1);
   t.step({with_backwards(uses({0}), {Backward{}, Backward{}})});
-  EXPECT_TRUE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
+  EXPECT_TRUE(ended(t, Finalization::kAfter).is_modelled(0));
   t.program.options.views = true;
-  EXPECT_TRUE(by(t).expectation.steps[0].is_modelled);
-  EXPECT_FALSE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
+  EXPECT_TRUE(ended(t).is_modelled(0));
+  EXPECT_FALSE(ended(t, Finalization::kAfter).is_modelled(0));
 }
 
 // Found by fuzzing (seed 61, case 2557): the buckets of a static first pass are launched when its
@@ -84,9 +83,9 @@ TEST(TorchFinalization, WhatASecondBackwardUsesInAStaticFirstPassIsLost) {
   Case t(2, Mode::kStatic, 4);
   const RankPass both = graph({use(0, 100), use(1, 101), use(3, 103, {{}})}, {{2, 0}, {0, 0}});
   t.step({with_backwards(both, {Backward{{0}}, Backward{{1}}})});
-  const Case automatic = by(t);
-  const Case by_hand = by(t, Finalization::kAfter);
-  ASSERT_TRUE(by_hand.expectation.steps[0].is_modelled);
+  const Case automatic = ended(t);
+  const Case by_hand = ended(t, Finalization::kAfter);
+  ASSERT_TRUE(by_hand.is_modelled(0));
   EXPECT_FALSE(by_hand.expectation.steps[0].any_error);
   for (const std::uint32_t rank : {0U, 1U}) {
     EXPECT_TRUE(by_hand.gradient(0, rank, 0).reduced);
@@ -102,7 +101,7 @@ TEST(TorchFinalization, WhatASecondBackwardUsesInAStaticFirstPassIsLost) {
 }
 
 TEST(TorchFinalization, ASecondEndIsAnError) {
-  const Case twice = by(Case(2, Mode::kPlain, 1).step({uses({0})}), Finalization::kTwice);
+  const Case twice = ended(Case(2, Mode::kPlain, 1).step({uses({0})}), Finalization::kTwice);
   for (const std::uint32_t rank : {0U, 1U}) {
     EXPECT_EQ(twice.at(0, rank).outcome, Outcome::kOwnError);
     EXPECT_EQ(twice.at(0, rank).error_call, 2U);  // backward, the first end, the second one
@@ -111,17 +110,17 @@ TEST(TorchFinalization, ASecondEndIsAnError) {
 
 TEST(TorchFinalization, TheEndOfALocalStepIsAnError) {
   const Case t = Case(2, Mode::kPlain, 1).step({uses({0})}).step({uses({0})}, PassKind::kNoSync);
-  const Case always = by(t, Finalization::kAlways);
+  const Case always = ended(t, Finalization::kAlways);
   EXPECT_FALSE(always.expectation.steps[0].any_error);
   EXPECT_EQ(always.at(1, 0).error, Error::kIncomplete);
   EXPECT_EQ(always.at(1, 0).error_call, 1U);
-  EXPECT_FALSE(by(t, Finalization::kAfter).expectation.steps[1].any_error);
+  EXPECT_FALSE(ended(t, Finalization::kAfter).expectation.steps[1].any_error);
 }
 
 TEST(TorchFinalization, TheEndOfAnIncompletePassIsAnErrorInItsStep) {
   const Case t = Case(2, Mode::kPlain, 2).step({uses({0, 1}), uses({0})}).step({uses({0, 1})});
-  EXPECT_EQ(by(t).at(0, 1).error, Error::kNone);
-  const Case by_hand = by(t, Finalization::kAfter);
+  EXPECT_EQ(ended(t).at(0, 1).error, Error::kNone);
+  const Case by_hand = ended(t, Finalization::kAfter);
   EXPECT_EQ(by_hand.at(0, 1).error, Error::kIncomplete);
   EXPECT_EQ(by_hand.at(0, 1).error_call, 1U);
   EXPECT_EQ(by_hand.at(0, 1).parameters, (Indices{1}));
@@ -131,20 +130,20 @@ TEST(TorchFinalization, TheEndOfAnIncompletePassIsAnErrorInItsStep) {
 // Until the user ends the pass, further gradients belong to it.
 TEST(TorchFinalization, ASecondBackwardBeforeTheEndIsReadyTwice) {
   const Case two = Case(2, Mode::kPlain, 1).step({with_backwards(uses({0}), {{}, {}})});
-  EXPECT_FALSE(by(two).expectation.steps[0].any_error);
-  EXPECT_EQ(by(two, Finalization::kAfter).at(0, 0).error, Error::kReadyTwice);
-  EXPECT_EQ(by(two, Finalization::kAfter).at(0, 0).error_call, 1U);
+  EXPECT_FALSE(ended(two).expectation.steps[0].any_error);
+  EXPECT_EQ(ended(two, Finalization::kAfter).at(0, 0).error, Error::kReadyTwice);
+  EXPECT_EQ(ended(two, Finalization::kAfter).at(0, 0).error_call, 1U);
   const RankPass nested = graph({use(0, 1), checkpoint({use(0, 2)}, {{}})});
   const Case checkpointed = Case(2, Mode::kPlain, 1).step({nested});
-  EXPECT_FALSE(by(checkpointed).expectation.steps[0].any_error);
-  EXPECT_EQ(by(checkpointed, Finalization::kAfter).at(0, 0).error, Error::kReadyTwice);
+  EXPECT_FALSE(ended(checkpointed).expectation.steps[0].any_error);
+  EXPECT_EQ(ended(checkpointed, Finalization::kAfter).at(0, 0).error, Error::kReadyTwice);
 }
 
 // In dynamic mode nothing is rebuilt, so that a hook may end the very first pass. A backward comes
 // to the last use first.
 TEST(TorchFinalization, AHookEndsThePassWhereItsParameterIsTheLast) {
   EXPECT_TRUE(is_averaged(Case(2, Mode::kDynamic, 2).step({uses({0, 1})}), Finalization::kInHook));
-  const Case early = by(Case(2, Mode::kDynamic, 2).step({uses({1, 0})}), Finalization::kInHook);
+  const Case early = ended(Case(2, Mode::kDynamic, 2).step({uses({1, 0})}), Finalization::kInHook);
   EXPECT_EQ(early.at(0, 0).error, Error::kIncomplete);
   EXPECT_EQ(early.at(0, 0).error_call, 0U);
   EXPECT_EQ(early.at(0, 0).parameters, (Indices{1}));
@@ -153,7 +152,7 @@ TEST(TorchFinalization, AHookEndsThePassWhereItsParameterIsTheLast) {
 TEST(TorchFinalization, BeforeTheRebuildTheUserEndsThePassAfterBackward) {
   const Case t = Case(2, Mode::kPlain, 2).step({uses({1, 0})}).step({uses({1, 0})});
   EXPECT_TRUE(is_averaged(t, Finalization::kInHook, 0));
-  const Case by_hand = by(t, Finalization::kInHook);
+  const Case by_hand = ended(t, Finalization::kInHook);
   EXPECT_EQ(by_hand.expectation.steps[1].layout, 1U);
   EXPECT_EQ(by_hand.at(1, 0).error, Error::kIncomplete);
 }
@@ -162,18 +161,18 @@ TEST(TorchFinalization, BeforeTheRebuildTheUserEndsThePassAfterBackward) {
 // alone, and its hook finds no pass that it could end.
 TEST(TorchFinalization, AHookThatComesAgainFindsNothingToEnd) {
   const Case t = Case(2, Mode::kDynamic, 1).step({with_backwards(uses({0}), {{}, {}})});
-  const Case again = by(t, Finalization::kInHook);
+  const Case again = ended(t, Finalization::kInHook);
   EXPECT_EQ(again.at(0, 0).error, Error::kSecondBackward);
   EXPECT_EQ(again.at(0, 0).error_call, 1U);
 }
 
 TEST(TorchFinalization, APassThatOnlySomeRanksEndIsNotModelled) {
   const Case left = Case(2, Mode::kDynamic, 1).step({uses({0}), nothing()});
-  EXPECT_TRUE(by(left, Finalization::kAfter).expectation.steps[0].is_modelled);
-  EXPECT_FALSE(by(left, Finalization::kNever).expectation.steps[0].is_modelled);
+  EXPECT_TRUE(ended(left, Finalization::kAfter).is_modelled(0));
+  EXPECT_FALSE(ended(left, Finalization::kNever).is_modelled(0));
   const Case t = Case(2, Mode::kDynamic, 2).step({uses({0, 1}), uses({1})});
-  EXPECT_TRUE(by(t, Finalization::kAfter).expectation.steps[0].is_modelled);
-  EXPECT_FALSE(by(t, Finalization::kInHook).expectation.steps[0].is_modelled);
+  EXPECT_TRUE(ended(t, Finalization::kAfter).is_modelled(0));
+  EXPECT_FALSE(ended(t, Finalization::kInHook).is_modelled(0));
 }
 
 }  // namespace

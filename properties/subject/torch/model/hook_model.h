@@ -12,16 +12,19 @@
 #include <cstdint>
 #include <vector>
 
+#include "properties/case/torch_options.h"
+#include "properties/subject/expected.h"
 #include "properties/subject/torch/model/policies.h"
 #include "reference/model.h"
 
 namespace lockstep::properties::torch_model {
 
-// Takes what reference::run() takes.
-reference::Expectation run(const reference::Program& program, const Policies& policies = {},
-                           const std::vector<reference::Recovery>& recoveries = {});
+// Takes what reference::run() takes, and PyTorch's own options, which are normalized for it.
+Expected run(const reference::Program& program, const TorchOptions& options,
+             const Policies& policies = {},
+             const std::vector<reference::Recovery>& recoveries = {});
 
 // The steps before the first one of which the model cannot tell what comes out.
-std::uint32_t modelled_steps(const reference::Expectation& expectation);
+std::uint32_t modelled_steps(const Expected& expected);
 
 }  // namespace lockstep::properties::torch_model

@@ -7,14 +7,13 @@
 #include <vector>
 
 #include "properties/subject/torch/model/hook_model.h"
-#include "reference/test_programs.h"
+#include "properties/subject/torch/model/test_case.h"
 
 namespace lockstep::properties::torch_model {
 namespace {
 
 using namespace reference;           // NOLINT
 using namespace reference::testing;  // NOLINT
-using reference::testing::Case;
 
 constexpr bool kLocal = true;
 
@@ -27,12 +26,6 @@ RankPass forwards(std::initializer_list<bool> locals, std::vector<Backward> back
     pass.forwards.back().local = is_local;
   }
   return with_backwards(std::move(pass), std::move(backwards));
-}
-
-Case by(Case t, const Policies& policies = {}) {
-  normalize(t.program);
-  t.expectation = run(t.program, policies);
-  return t;
 }
 
 float mean(const Case& t, std::uint32_t key) {
@@ -52,7 +45,7 @@ RankPass local_first() { return forwards({!kLocal, kLocal}, {{{1}}, {{0}}}); }
 TEST(TorchInterleaved, ALocalBackwardAfterASyncedForwardIsAveraged) {
   for (const Mode mode : {Mode::kPlain, Mode::kDynamic}) {
     const Case t = by(Case(2, mode, 1).step({local_first()}));
-    EXPECT_TRUE(t.expectation.steps[0].is_modelled);
+    EXPECT_TRUE(t.is_modelled(0));
     for (const std::uint32_t rank : {0U, 1U})
       EXPECT_EQ(t.value(0, rank, 0), mean(t, 11) + t.c(0, rank, 0, 10));
     EXPECT_FALSE(t.gradient(0, 0, 0).reduced);
@@ -90,7 +83,7 @@ RankPass two_passes() { return forwards({!kLocal, kLocal, !kLocal}, {{{1}, 2}, {
 TEST(TorchInterleaved, AStepMayHaveTwoPassesWithARebuildBetweenThem) {
   const Case t = by(Case(2, Mode::kPlain, 1).step({two_passes()}));
   const ExpectedStep& step = t.expectation.steps[0];
-  EXPECT_TRUE(step.is_modelled);
+  EXPECT_TRUE(t.is_modelled(0));
   const auto second = [&](std::uint32_t rank) {
     return mean(t, 11) + (t.c(0, rank, 0, 12) + t.c(0, rank, 0, 10));
   };
@@ -107,7 +100,7 @@ TEST(TorchInterleaved, ARankWithASecondPassWaitsForOthersInVain) {
   const RankPass one = forwards({!kLocal}, {});
   // The buckets are rebuilt before, so that no rank waits for that.
   const Case t = by(Case(2, Mode::kPlain, 1).step({one}).step({one}).step({two_passes(), one}));
-  EXPECT_TRUE(t.expectation.steps[2].is_modelled);
+  EXPECT_TRUE(t.is_modelled(2));
   EXPECT_TRUE(t.expectation.steps[2].any_error);
   EXPECT_EQ(t.at(2, 0).outcome, Outcome::kPeerError);
   EXPECT_EQ(t.at(2, 1).outcome, Outcome::kSuccessOrPeerError);
@@ -116,26 +109,26 @@ TEST(TorchInterleaved, ARankWithASecondPassWaitsForOthersInVain) {
 TEST(TorchInterleaved, ARebuildOfSomeRanksIsLeftOpen) {
   const RankPass one = forwards({!kLocal}, {});
   const RankPass later = forwards({!kLocal, kLocal, kLocal}, {{{1}, 2}, {{0, 2}}});
-  EXPECT_FALSE(by(Case(2, Mode::kPlain, 1).step({later, one})).expectation.steps[0].is_modelled);
-  EXPECT_TRUE(by(Case(2, Mode::kPlain, 1).step({later})).expectation.steps[0].is_modelled);
+  EXPECT_FALSE(by(Case(2, Mode::kPlain, 1).step({later, one})).is_modelled(0));
+  EXPECT_TRUE(by(Case(2, Mode::kPlain, 1).step({later})).is_modelled(0));
 }
 
 TEST(TorchInterleaved, ALocalBackwardMayBeTheFirstStaticPass) {
   const Policies policies = policies_of({2, 15, 0});
   const RankPass early = forwards({kLocal, !kLocal}, {{{0}, 1}, {{1}}});
   const Case t = by(Case(2, Mode::kStatic, 1).step({early}), policies);
-  EXPECT_TRUE(t.expectation.steps[0].is_modelled);
+  EXPECT_TRUE(t.is_modelled(0));
   EXPECT_EQ(t.at(0, 0).error, Error::kSecondBackward);
   EXPECT_EQ(t.at(0, 0).error_call, 0U);
   // Another rank may take the buckets that a rank launches in such an error for those of its pass.
   const RankPass one = forwards({!kLocal}, {});
   const Case beside = by(Case(2, Mode::kStatic, 1).step({early, one}), policies);
-  EXPECT_FALSE(beside.expectation.steps[0].is_modelled);
+  EXPECT_FALSE(beside.is_modelled(0));
 }
 
 TEST(TorchInterleaved, ALocalForwardOfAStaticGraphEndsTheFirstPass) {
   const Case t = by(Case(2, Mode::kStatic, 1).step({local_first()}), policies_of({2, 15, 0}));
-  EXPECT_TRUE(t.expectation.steps[0].is_modelled);
+  EXPECT_TRUE(t.is_modelled(0));
   EXPECT_EQ(t.value(0, 1, 0), mean(t, 11) + t.c(0, 1, 0, 10));
   // Up to 2.0 only the outputs of the first synced forward end it.
   const Case old =
@@ -164,7 +157,7 @@ TEST(TorchInterleaved, ABackwardOfTheStepBeforeIsAveragedIfAForwardHasArmedIt) {
          {std::pair{PassKind::kNoSync, !kLocal}, std::pair{PassKind::kSynced, kLocal},
           std::pair{PassKind::kSynced, !kLocal}}) {
       const Case t = by(held(mode, kind, is_local));
-      EXPECT_TRUE(t.expectation.steps[1].is_modelled);
+      EXPECT_TRUE(t.is_modelled(1));
       const float averaged = t.c(0, 0, 0, 11) * 0.5F + t.c(0, 1, 0, 11) * 0.5F;
       for (const std::uint32_t rank : {0U, 1U})
         EXPECT_EQ(t.value(1, rank, 0), averaged + t.c(1, rank, 0, 10));
@@ -182,7 +175,7 @@ TEST(TorchInterleaved, WithoutThePolicyABackwardOfACompletePassIsAnError) {
 
 TEST(TorchInterleaved, WhatComesOfABackwardOfTheStepBeforeInStaticModeIsLeftOpen) {
   const Case t = by(held(Mode::kStatic, PassKind::kNoSync, !kLocal));
-  EXPECT_FALSE(t.expectation.steps[1].is_modelled);
+  EXPECT_FALSE(t.is_modelled(1));
 }
 
 }  // namespace

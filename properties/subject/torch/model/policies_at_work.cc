@@ -12,15 +12,16 @@ using namespace reference;  // NOLINT: the vocabulary of programs
 
 namespace {
 
-struct Expected {
-  const Expectation& all;
-  const ExpectedStep& step;
+struct StepOf {
+  const Expected& all;
+  std::size_t number;
+
+  const ExpectedStep& step() const { return all.steps[number]; }
 };
 
-bool are_same(const Program& program, const Expected& one, const Expected& other,
-              std::size_t rank) {
-  const ExpectedRankStep& a = one.step.ranks[rank];
-  const ExpectedRankStep& b = other.step.ranks[rank];
+bool are_same(const Program& program, const StepOf& one, const StepOf& other, std::size_t rank) {
+  const ExpectedRankStep& a = one.step().ranks[rank];
+  const ExpectedRankStep& b = other.step().ranks[rank];
   if (a.present != b.present || a.outcome != b.outcome || a.error != b.error) return false;
   if (a.outcome == Outcome::kOwnError) return a.error_call == b.error_call;
   for (std::size_t p = 0; p < program.parameters.size(); ++p) {
@@ -41,29 +42,32 @@ bool are_same(const ExpectedCollective& one, const ExpectedCollective& other) {
          one.dtype == other.dtype;
 }
 
-bool are_same(const Program& program, const Expected& one, const Expected& other) {
-  if (!other.step.is_modelled || one.step.any_error != other.step.any_error) return false;
+bool are_same(const Program& program, const StepOf& one, const StepOf& other) {
+  if (!other.all.knowledge_of(other.number).is_modelled ||
+      one.step().any_error != other.step().any_error)
+    return false;
   for (std::size_t rank = 0; rank < program.world; ++rank)
     if (!are_same(program, one, other, rank)) return false;
-  const auto& a = one.step.collectives;
-  const auto& b = other.step.collectives;
+  const auto& a = one.step().collectives;
+  const auto& b = other.step().collectives;
   const auto is_same = [](const auto& x, const auto& y) { return are_same(x, y); };
-  return one.step.any_error || std::equal(a.begin(), a.end(), b.begin(), b.end(), is_same);
+  return one.step().any_error || std::equal(a.begin(), a.end(), b.begin(), b.end(), is_same);
 }
 
 }  // namespace
 
-std::vector<std::string_view> policies_at_work(const Program& program, const Policies& policies) {
+std::vector<std::string_view> policies_at_work(const Program& program, const TorchOptions& options,
+                                               const Policies& policies) {
   std::vector<std::string_view> found;
-  const Expectation with = run(program, policies);
+  const Expected with = run(program, options, policies);
   const std::size_t steps = modelled_steps(with);
   for (const Policy& policy : kPolicies) {
     if (!(policies.*policy.member)) continue;
     Policies others = policies;
     others.*policy.member = false;
-    const Expectation without = run(program, others);
+    const Expected without = run(program, options, others);
     for (std::size_t s = 0; s < steps; ++s) {
-      if (are_same(program, {with, with.steps[s]}, {without, without.steps[s]})) continue;
+      if (are_same(program, {with, s}, {without, s})) continue;
       found.push_back(policy.name);
       break;
     }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "properties/case/torch_options.h"
 #include "properties/subject/torch/model/policies.h"
 #include "reference/program.h"
 
@@ -14,6 +15,7 @@ namespace lockstep::properties::torch_model {
 // something else of a step up to the first one that it cannot tell: another outcome of a rank,
 // other gradients, or other collectives.
 std::vector<std::string_view> policies_at_work(const reference::Program& program,
+                                               const TorchOptions& options,
                                                const Policies& policies);
 
 }  // namespace lockstep::properties::torch_model

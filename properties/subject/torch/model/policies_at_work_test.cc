@@ -3,14 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "reference/test_programs.h"
+#include "properties/subject/torch/model/test_case.h"
 
 namespace lockstep::properties::torch_model {
 namespace {
 
 using namespace reference;           // NOLINT
 using namespace reference::testing;  // NOLINT
-using reference::testing::Case;
 using reference::testing::discarded;
 using reference::testing::uses;
 using reference::testing::with_backwards;
@@ -19,7 +18,7 @@ using Names = std::vector<std::string_view>;
 
 Names names_of(Case t) {
   normalize(t.program);
-  return policies_at_work(t.program, policies_of({2, 15, 0}));
+  return policies_at_work(t.program, t.torch, policies_of({2, 15, 0}));
 }
 
 TEST(PoliciesAtWork, NoneIsNamedWhereTheContractHolds) {

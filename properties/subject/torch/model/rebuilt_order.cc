@@ -4,20 +4,29 @@
 #include <utility>
 
 #include "reference/arithmetic.h"
+#include "reference/buckets.h"
 
 namespace lockstep::properties::torch_model {
 
 using namespace reference;  // NOLINT: the vocabulary of programs
 
-Contract layout_rules(const Policies& policies, const Options& options) {
-  const bool has_list = options.last_bucket_bytes != 0;
+Contract layout_rules() {
   Contract contract;
   contract.alignment_bytes = 0;
-  contract.starts_without_limits = policies.starts_without_limits && !has_list;
   return contract;
 }
 
-void order_rebuilt(const Options& options, const std::vector<std::uint32_t>& order,
+std::vector<ExpectedBucket> first_buckets(const Program& program, const Policies& policies) {
+  const bool has_limits = !policies.starts_without_limits ||
+                          program.options.mode == Mode::kDynamic ||
+                          program.options.last_bucket_bytes != 0 || program.options.pinned != 0;
+  if (has_limits) return assign_buckets(program, layout_rules());
+  Program unlimited = program;
+  unlimited.options.first_bucket_bytes = unlimited.options.bucket_bytes = ~std::uint64_t{0};
+  return assign_buckets(unlimited, layout_rules());
+}
+
+void order_rebuilt(const Replicated& options, const std::vector<std::uint32_t>& order,
                    std::vector<ExpectedBucket>& buckets) {
   std::vector<std::pair<std::int64_t, ExpectedBucket>> keyed;
   const std::vector<std::uint64_t> limits = bucket_limits(options);

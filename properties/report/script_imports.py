@@ -1,0 +1,30 @@
+import datetime
+import math
+import os
+import sys
+import tempfile
+import time
+from math import inf, nan
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    from torch.nn.parallel import DistributedDataParallel
+except ImportError as error:
+    print("cannot run: this needs PyTorch with torch.distributed (%s)" % error)
+    sys.exit(2)
+
+CALL_SECONDS = 15  # a collective that a peer never joins fails after this time
+RUN_SECONDS = 300  # a rank that has not reported by then hangs
+
+def every_rank(value):
+    return [value] * WORLD
+
+def by_rank(*values):
+    return list(values)
+
+SUCCESS = ("success",)
+PEER_ERROR = ("fails, as another rank failed",)
+SUCCESS_OR_PEER_ERROR = ("success, or fails, as another rank failed",)
+UNKNOWN = "unknown"  # a gradient that depends on time, and is not compared
