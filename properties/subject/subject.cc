@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "faults/seeded/seeded.h"
+#include "properties/subject/brings_code.h"
 #include "properties/subject/loader.h"
 #include "properties/subject/probe_library.h"
 #include "properties/subject/python_subject.h"
@@ -96,6 +97,10 @@ Result<Subject> find_subject(const std::string& text) {
   subject.id = text;
   subject.capabilities = *found;
   return subject;
+}
+
+bool brings_code(const std::string& text) {
+  return names_library(text) || text.starts_with(kTorchPrefix) || text.starts_with(kPythonPrefix);
 }
 
 Status open_subject(Subject& subject) {
