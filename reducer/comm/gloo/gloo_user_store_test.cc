@@ -15,6 +15,7 @@ using platform::Deadline;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kConnectTime{500};
+constexpr std::chrono::seconds kLongest{20};
 
 // Throws from its call number `first` on, in turn a std::exception and something else.
 class ThrowingStore final : public Store {
@@ -55,8 +56,10 @@ struct Outcome {
 };
 
 // Two ranks meet and train; a node of rank 1 throws behind a collective, so that both ranks report
-// and rank 0's group ends on a thread of its own. Then both diagnose.
-void train_and_fail(int rank, const std::shared_ptr<Store>& store, Outcome& outcome) {
+// and rank 0's group ends on a thread of its own. Then both diagnose. `between` is a store that
+// does not throw: a rank that fails at once could end the construction of the other one.
+void train_and_fail(int rank, const std::shared_ptr<Store>& store, Store& between,
+                    Outcome& outcome) {
   GlooOptions options;
   GlooContextOptions connection;
   connection.timeout = kConnectTime;
@@ -71,6 +74,9 @@ void train_and_fail(int rank, const std::shared_ptr<Store>& store, Outcome& outc
   outcome.created = replica.create({std::shared_ptr<ProcessGroup>(std::move(*group)), store},
                                    quick_options(false));
   if (!outcome.created.ok()) return;
+  EXPECT_TRUE(between.set("created/" + std::to_string(rank), "").value());
+  EXPECT_TRUE(
+      between.get("created/" + std::to_string(1 - rank), Deadline::in(kLongest)).has_value());
   const auto fails = rank == 1 ? replica.thrower({{p, 0}}) : replica.fan({{p, 0}});
   const auto outputs = replica.forward({{replica.fan({{q, 0}, {fails, 0}}), 0}});
   outcome.trained =
@@ -88,7 +94,7 @@ TEST(GlooUserStore, F1AStoreThatThrowsAtAnyOfItsCallsGivesAStatus) {
       const auto throwing = std::make_shared<ThrowingStore>(shared, first);
       Outcome outcomes[2];
       on_ranks(2, [&](int rank) {
-        train_and_fail(rank, rank == thrower ? std::shared_ptr<Store>(throwing) : shared,
+        train_and_fail(rank, rank == thrower ? std::shared_ptr<Store>(throwing) : shared, *shared,
                        outcomes[rank]);
       });
       has_thrown = throwing->has_thrown();
