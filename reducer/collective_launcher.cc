@@ -1,6 +1,7 @@
 #include "reducer/collective_launcher.h"
 
 #include "reducer/base/check.h"
+#include "reducer/comm/checked_store.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -26,6 +27,7 @@ void CollectiveLauncher::leave_for(const Membership& next) {
 void CollectiveLauncher::move_to(Membership membership) {
   LOCKSTEP_CHECK(membership.group != nullptr);
   LOCKSTEP_CHECK(membership.store != nullptr);
+  membership.store = std::make_shared<CheckedStore>(std::move(membership.store));
   membership_ = std::move(membership);
   report_.move_to(membership_);
   has_ended_ = false;

@@ -9,6 +9,7 @@
 #include "reducer/agreement.h"
 #include "reducer/base/check.h"
 #include "reducer/base/status.h"
+#include "reducer/comm/checked_store.h"
 #include "reducer/group_checks.h"
 #include "reducer/pass.h"
 
@@ -47,10 +48,18 @@ Status meeting(ProcessGroup& group, const Call& call) {
   }
 }
 
+Status no_group() {
+  return {Code::kInvalidArgument, "the process group is null: connect one first"};
+}
+
 Status check_options(const ReducerOptions& options) {
   const auto invalid = [](std::string text) {
     return Status(Code::kInvalidArgument, std::move(text));
   };
+  if (options.reduction > Reduction::kRankOrdered)
+    return invalid("reduction is neither kNative nor kRankOrdered");
+  if (options.schedule > Schedule::kAfterBackward)
+    return invalid("schedule is neither kOverlapped nor kAfterBackward");
   if (options.trace_capacity == 0 || options.trace_capacity > kMaxTraceCapacity)
     return invalid("trace_capacity is " + std::to_string(options.trace_capacity) +
                    ": keep at least one collective, and at most " +
@@ -95,11 +104,11 @@ core::PassCore& Reducer::idle_core() {
 // for it.
 Result<std::unique_ptr<Reducer>> Reducer::create(std::vector<Ref<Parameter>> parameters,
                                                  ReducerOptions options, Membership membership) {
-  LOCKSTEP_CHECK(membership.group != nullptr);
-  LOCKSTEP_CHECK(membership.store != nullptr);
+  if (membership.group == nullptr) return failed(no_group());
   const std::shared_ptr<ProcessGroup> group = membership.group;
   std::unique_ptr<Reducer> reducer;
   Status status = guarded([&]() -> Status {
+    if (membership.store == nullptr) return no_store();
     LOCKSTEP_RETURN_IF_ERROR(check_options(options));
     reducer.reset(new Reducer(std::move(options), std::move(membership)));
     return reducer->build(std::move(parameters));
@@ -379,8 +388,13 @@ Status Reducer::arm(std::vector<Edge>& outputs, NodeNumbers& numbers) try {
 }
 
 Status Reducer::reset(Membership membership) try {
-  LOCKSTEP_CHECK(membership.group != nullptr);
-  LOCKSTEP_CHECK(membership.store != nullptr);
+  if (membership.group == nullptr) return no_group();
+  if (membership.store == nullptr) {
+    ProcessGroup& group = *membership.group;
+    Status status = meeting(group, [&group] { return agree_to_go_on(group, no_store()); });
+    failures_.set_poison(status);
+    return status;
+  }
   if (passes_.is_running() && collectives_.launched() > 0)
     stop_group(CollectiveLauncher::moved_on());
   else

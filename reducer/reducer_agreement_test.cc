@@ -280,6 +280,25 @@ std::vector<Refusal> refusals() {
       {"NullParameter",
        [](TestRank& rank, ReducerOptions&, Membership&) { rank.parameters[1] = {}; },
        Code::kInvalidArgument, "is null"},
+      {"NullStore", [](TestRank&, ReducerOptions&, Membership& own) { own.store = nullptr; },
+       Code::kInvalidArgument, "the store is null"},
+      {"NoDType",
+       [](TestRank& rank, ReducerOptions&, Membership&) {
+         ParameterSpec spec;
+         spec.dtype = static_cast<DType>(200);
+         rank.add("strange", spec);
+       },
+       Code::kInvalidArgument, "parameter strange has a dtype that is none of DType"},
+      {"NoReduction",
+       [](TestRank&, ReducerOptions& options, Membership&) {
+         options.reduction = static_cast<Reduction>(7);
+       },
+       Code::kInvalidArgument, "reduction is neither"},
+      {"NoSchedule",
+       [](TestRank&, ReducerOptions& options, Membership&) {
+         options.schedule = static_cast<Schedule>(7);
+       },
+       Code::kInvalidArgument, "schedule is neither"},
       {"TooLarge",
        [](TestRank& rank, ReducerOptions&, Membership&) {
          ParameterSpec spec;
@@ -384,6 +403,30 @@ TEST(ReducerRefusals, B4AReasonOfAnyLengthReachesThePeers) {
     const Status status = rank.create(memberships[static_cast<std::size_t>(r)], options);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_EQ(status.failure().rank, 1);
+  });
+}
+
+TEST(ReducerRefusals, B4ANullGroupOrStoreOfAResetIsRefusedAndPeersHearOfTheStore) {
+  const auto memberships = local_memberships(2);
+  const auto later = local_memberships(2);
+  on_ranks(2, [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    TestRank rank;
+    rank.add("a");
+    EXPECT_EQ(rank.create({nullptr, memberships[i].store}, quick_options(false)).code(),
+              Code::kInvalidArgument);
+    ASSERT_TRUE(rank.create(memberships[i], quick_options(false)).ok());
+    EXPECT_EQ(rank.parallel->reset({}).code(), Code::kInvalidArgument);
+    EXPECT_TRUE(rank.parallel->poisoned().ok());  // Nothing has changed.
+    Membership next = later[i];
+    if (r == 1) next.store = nullptr;
+    const Status status = rank.parallel->reset(next);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+    EXPECT_EQ(status.failure().rank, 1);
+    EXPECT_NE(status.to_string().find("the store is null"), std::string::npos);
+    EXPECT_FALSE(rank.parallel->poisoned().ok());
+    const Status again = rank.parallel->reset(later[i]);
+    EXPECT_TRUE(again.ok()) << again.to_string();
   });
 }
 

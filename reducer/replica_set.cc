@@ -89,8 +89,12 @@ Status leave_out_ignored(std::vector<Ref<Parameter>>& parameters, ReducerOptions
 }
 
 Status check_members(const std::vector<Ref<Parameter>>& parameters, const ReducerOptions& options) {
-  for (const Ref<Parameter>& parameter : parameters)
+  for (const Ref<Parameter>& parameter : parameters) {
     if (!parameter) return Status(Code::kInvalidArgument, "a parameter of the list is null");
+    if (size_of(parameter->dtype()) == 0)
+      return Status(Code::kInvalidArgument,
+                    "parameter " + parameter->name() + " has a dtype that is none of DType");
+  }
   for (const Ref<Buffer>& buffer : options.buffers)
     if (!buffer || !buffer->value().defined() || !buffer->value().shape().is_dense())
       return Status(Code::kInvalidArgument,

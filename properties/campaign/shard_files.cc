@@ -16,6 +16,7 @@
 
 #include "properties/case/case_json.h"
 #include "properties/case/invalid.h"
+#include "properties/process/terminal.h"
 
 namespace lockstep::properties {
 namespace {
@@ -93,8 +94,8 @@ Status ShardFiles::lock(const Shard& shard, int patience_seconds) {
       return invalid(fmt::format("shard {} runs already ({}): each number can run once at a time",
                                  shard.to_string(), holder.empty() ? "it has the lock" : holder));
     if (waited == 0)
-      std::fprintf(stderr, "lockstep: shard %s runs on another machine (%s); waiting for its end\n",
-                   shard.to_string().c_str(), holder.c_str());
+      remark(fmt::format("shard {} runs on another machine ({}); waiting for its end",
+                         shard.to_string(), holder));
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   // On a full disk the lock has no name in it, and is a lock all the same.

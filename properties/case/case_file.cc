@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -46,6 +47,7 @@ Status cannot_write(const std::string& path, int error) {
 Status cannot_read(const std::string& path, int error) {
   const char* what_to_do = error == ENOENT ? "check the path" : "check its permissions";
   if (error == EISDIR) what_to_do = "give one file of the folder";
+  if (error == ETIMEDOUT) what_to_do = "it is a pipe into which nobody writes";
   return {Code::kInvalidArgument,
           fmt::format("cannot read {}: {}; {}", path, reason(error), what_to_do)};
 }
@@ -70,11 +72,27 @@ class Descriptor {
   int value_;
 };
 
+// How long the other end of a pipe may do nothing.
+constexpr int kPatienceMs = 30'000;
+
+bool is_ready(int descriptor, short event) {
+  pollfd entry{descriptor, event, 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&entry, 1, kPatienceMs);
+  } while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
 // Returns the error, or 0.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      if (!is_ready(descriptor, POLLOUT)) return ETIMEDOUT;
+      continue;
+    }
     if (written <= 0) return written < 0 ? errno : EIO;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -105,23 +123,45 @@ void sync_folder(const std::string& path) {
   if (descriptor.get() >= 0) (void)::fsync(descriptor.get());  // the file itself is already safe
 }
 
-// A device, a pipe or a link stays what it is, and takes the text.
-bool takes_text(const std::string& path) {
+// What is at the place of a file that is to be written. The system's own links, such as
+// /dev/stdout, count as what they lead to.
+enum class Target : std::uint8_t { kFile, kLink, kDeviceOrPipe };
+
+Target target_at(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+  if (::lstat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
+    return Target::kFile;
+  const bool is_of_system = path.starts_with("/dev/") || path.starts_with("/proc/");
+  return S_ISLNK(info.st_mode) && !is_of_system ? Target::kLink : Target::kDeviceOrPipe;
 }
 
+// Whoever may write to the folder of a link decides where it leads.
+Status is_link(const std::string& path) {
+  return {Code::kInvalidArgument,
+          fmt::format("cannot write {}: it is a symbolic link; remove it, or give the name of the "
+                      "file to which it leads",
+                      path)};
+}
+
+// A device or a pipe stays what it is, and takes the text. Nobody waits for a pipe that nobody
+// reads.
 Status write_into(const std::string& path, std::string_view text) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666));
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   int error = file.get() < 0 ? errno : write_all(file.get(), text);
   if (error == 0) error = file.close();
+  if (error == ENXIO || error == ETIMEDOUT)
+    return {Code::kInvalidArgument,
+            fmt::format("cannot write {}: it is a pipe that nobody reads; start its reader first",
+                        path)};
   return error == 0 ? Status() : cannot_write(path, error);
 }
 
 }  // namespace
 
 Status write_file(const std::string& path, std::string_view text) {
-  if (takes_text(path)) return write_into(path, text);
+  const Target target = target_at(path);
+  if (target == Target::kLink) return is_link(path);
+  if (target == Target::kDeviceOrPipe) return write_into(path, text);
   std::string temporary;
   Descriptor file(open_temporary(path, temporary));
   if (file.get() < 0) return cannot_write(path, errno);
@@ -139,7 +179,9 @@ Status check_can_write(const std::string& path) {
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists && S_ISDIR(info.st_mode)) return cannot_write(path, EISDIR);
-  if (takes_text(path)) return {};
+  const Target target = target_at(path);
+  if (target == Target::kLink) return is_link(path);
+  if (target == Target::kDeviceOrPipe) return {};
   std::string temporary;
   const Descriptor file(open_temporary(path, temporary));
   if (file.get() < 0) return cannot_write(path, errno);
@@ -153,18 +195,14 @@ Status write_case(const std::string& path, const Case& value, std::string_view a
 
 namespace {
 
-// Waits if a pipe has nothing to read yet. Returns the number of bytes, 0 at the end, or -1 and
-// errno.
+// Waits if a pipe has nothing to read yet, but not for ever. Returns the number of bytes, 0 at the
+// end, or -1 and errno.
 ssize_t read_some(int descriptor, std::vector<char>& block) {
   for (;;) {
     const ssize_t count = ::read(descriptor, block.data(), block.size());
     if (count >= 0) return count;
-    if (errno == EAGAIN) {
-      pollfd entry{descriptor, POLLIN, 0};
-      (void)::poll(&entry, 1, -1);
-    } else if (errno != EINTR) {
-      return -1;
-    }
+    if (errno == EAGAIN && !is_ready(descriptor, POLLIN)) errno = ETIMEDOUT;
+    if (errno != EAGAIN && errno != EINTR) return -1;
   }
 }
 

@@ -4,9 +4,13 @@
 
 #include <array>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "properties/case/fields.h"
 #include "properties/case/nearest.h"
@@ -267,6 +271,20 @@ std::string where(std::string_view text, std::size_t byte) {
   return fmt::format("line {}, column {}", line, before.size() - start + 1);
 }
 
+// Notes the first key that an object has twice: the library would keep the last value without a
+// word.
+ordered_json::parser_callback_t refuse_repeated(std::string& repeated) {
+  const auto open = std::make_shared<std::vector<std::set<std::string>>>();
+  return [open, &repeated](int, ordered_json::parse_event_t event, const ordered_json& parsed) {
+    if (event == ordered_json::parse_event_t::object_start) open->emplace_back();
+    if (event == ordered_json::parse_event_t::object_end) open->pop_back();
+    if (event != ordered_json::parse_event_t::key) return true;
+    const bool is_new = open->back().insert(parsed.get<std::string>()).second;
+    if (!is_new && repeated.empty()) repeated = parsed.get<std::string>();
+    return true;
+  };
+}
+
 Result<ordered_json> parse(std::string_view text, const std::string& source) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return failed(refused(source, "the file is empty; give a case file written by lockstep"));
@@ -274,7 +292,12 @@ Result<ordered_json> parse(std::string_view text, const std::string& source) {
     return failed(
         refused(source, fmt::format("nested deeper than {} levels: not a case file", kMaxNesting)));
   try {
-    return ordered_json::parse(text);
+    std::string repeated;
+    ordered_json json = ordered_json::parse(text, refuse_repeated(repeated));
+    if (repeated.empty()) return json;
+    return failed(refused(
+        source,
+        fmt::format("the field \"{}\" is there twice in one object; remove one", repeated)));
   } catch (const nlohmann::json::parse_error& error) {
     if (error.byte > text.size())
       return failed(refused(source, fmt::format("not JSON: it ends too early, at {}; the file is "

@@ -1,9 +1,12 @@
 #include "properties/case/case_json.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -158,6 +161,27 @@ TEST(CaseJson, RefusesWhatIsNotJson) {
   EXPECT_EQ(refusal(std::string(kMaxCaseBytes + 1, ' ')), "larger than 16 MiB: not a case file");
 }
 
+// The second value would win without a word.
+TEST(CaseJson, RefusesAFieldThatIsThereTwice) {
+  for (const auto& [text, name] :
+       {std::pair(R"({"schema": 2, "schema": 2})", "schema"),
+        std::pair(R"({"schema": 2, "program": {"world": 2, "key": 1, "world": 4}})", "world"),
+        std::pair(
+            R"({"schema": 2, "program": {"steps": [{}, {"kind": "local", "kind": "synced"}]}})",
+            "kind")}) {
+    const Result<Case> read = from_json(text, "a.json");
+    ASSERT_FALSE(read.has_value()) << text;
+    EXPECT_EQ(
+        read.error().failure().detail,
+        fmt::format("a.json: the field \"{}\" is there twice in one object; remove one", name));
+  }
+  // The same name in two objects is no repetition.
+  EXPECT_TRUE(
+      from_json(R"({"schema": 2, "program": {"steps": [{"kind": "synced"}, {"kind": "synced"}]}})",
+                "a.json")
+          .has_value());
+}
+
 TEST(CaseJson, RefusesOtherSchemas) {
   EXPECT_EQ(refusal("{}"),
             "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 3");
@@ -300,25 +324,49 @@ TEST_F(CaseFile, AFolderInTheWayIsAnErrorAndNothingIsLeft) {
   EXPECT_TRUE(fs::exists(path("case.json/inside")));
 }
 
-// To take the place of /dev/null by a file is possible for root.
-TEST_F(CaseFile, ALinkAndADeviceStayWhatTheyAre) {
-  put("target.json", "old and longer than what is written");
+// Whoever may write to the folder could lead a link anywhere.
+TEST_F(CaseFile, ALinkIsNotFollowed) {
+  put("target.json", "old");
   fs::create_symlink("target.json", path("link.json"));
-  ASSERT_TRUE(write_file(path("link.json"), "new").ok());
-  EXPECT_TRUE(fs::is_symlink(path("link.json")));
+  fs::create_symlink("absent.json", path("dangling.json"));
+  for (const char* const name : {"link.json", "dangling.json"}) {
+    const std::string refusal = "cannot write " + path(name) +
+                                ": it is a symbolic link; remove it, or give the name of the file "
+                                "to which it leads";
+    EXPECT_EQ(write_file(path(name), "new").failure().detail, refusal);
+    EXPECT_EQ(check_can_write(path(name)).failure().detail, refusal);
+    EXPECT_TRUE(fs::is_symlink(path(name)));
+  }
   std::ostringstream text;
   text << std::ifstream(path("target.json")).rdbuf();
-  EXPECT_EQ(text.str(), "new");
+  EXPECT_EQ(text.str(), "old");
+  EXPECT_EQ(file_count(), 3u);
+}
 
-  fs::create_symlink("/dev/full", path("full.json"));
-  const Status status = write_file(path("full.json"), "new");
+// To take the place of /dev/null by a file is possible for root.
+TEST_F(CaseFile, ADeviceStaysWhatItIs) {
+  const Status status = write_file("/dev/full", "new");
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.failure().detail,
-            "cannot write " + path("full.json") +
-                ": No space left on device; free some space or choose another folder");
-  EXPECT_TRUE(fs::is_symlink(path("full.json")));
+            "cannot write /dev/full: No space left on device; free some space or choose another "
+            "folder");
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
-  EXPECT_EQ(file_count(), 3u);
+  EXPECT_TRUE(write_file("/dev/null", "new").ok());
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(CaseFile, NobodyWaitsForAPipe) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(
+      write_file(path("pipe"), "new").failure().detail,
+      "cannot write " + path("pipe") + ": it is a pipe that nobody reads; start its reader first");
+  const Result<std::string> read = read_file(path("pipe"), 100);
+  EXPECT_EQ(read.value_or("an error"), "");
+  const int reader = ::open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_TRUE(write_file(path("pipe"), "new").ok());
+  char text[8];
+  EXPECT_EQ(::read(reader, text, sizeof text), 3);
+  ::close(reader);
 }
 
 TEST_F(CaseFile, WhereNothingCanBeWrittenIsKnownBefore) {

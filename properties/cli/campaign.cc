@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19,15 +21,35 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
 #include "properties/lane/needs.h"
+#include "properties/process/terminal.h"
+#include "properties/subject/brings_code.h"
 
 namespace lockstep::properties {
 namespace {
+
+// Whether the file that a log names is in the campaign's folder, also where it is a link.
+bool is_inside(const std::string& folder, const std::string& file) {
+  const std::filesystem::path relative(file);
+  std::error_code error;
+  const auto root = std::filesystem::canonical(folder, error);
+  if (error || relative.is_absolute()) return false;
+  const auto whole = std::filesystem::weakly_canonical(root / relative, error);
+  if (error) return false;
+  const auto [end, unused] = std::mismatch(root.begin(), root.end(), whole.begin(), whole.end());
+  return end == root.end() && whole != root;
+}
 
 // Reads the small cases of the failures. One that is gone or cannot be read counts as not made
 // small, with a remark.
 void read_small_cases(const std::string& folder, CampaignSummary& summary) {
   for (CampaignFailure& failure : summary.failures) {
     if (!failure.shrunk || !failure.shrunk->reproduced) continue;
+    if (!is_inside(folder, failure.shrunk->case_file)) {
+      summary.remarks.push_back(fmt::format(
+          "the log names the case file {}, which is not in the campaign's folder, and is not read",
+          failure.shrunk->case_file));
+      continue;
+    }
     Result<Case> small = read_case(folder + "/" + failure.shrunk->case_file);
     if (small)
       failure.small = std::move(*small);
@@ -68,7 +90,35 @@ struct Resolved {
   LaneKind lane = LaneKind::kSim;
 };
 
-Result<Resolved> resolve_plan(const CampaignPlan& plan) {
+// What to run for a subject that the plan names. The folder may be of somebody else, so a library
+// or a file runs only if the user has named one.
+Result<std::string> chosen_subject(const char* option, const std::string& planned,
+                                   const std::string& given, const std::string& folder) {
+  const auto refuse = [](std::string why) {
+    return failed(Status(Code::kInvalidArgument, std::move(why)));
+  };
+  if (planned.empty() && !given.empty())
+    return refuse(fmt::format("the campaign in {} has no {}: leave it out", folder, option));
+  if (!brings_code(planned)) {
+    if (given.empty() || given == planned) return planned;
+    return refuse(fmt::format("the campaign in {} has {} {}, and this command {}: leave it out",
+                              folder, option, planned, given));
+  }
+  if (!given.empty()) return given;
+  return refuse(
+      fmt::format("the campaign in {} names the subject {}, whose code this command would run: if "
+                  "you trust it, give {} with what to run",
+                  folder, planned, option));
+}
+
+Result<Resolved> resolve_plan(CampaignPlan plan, const CampaignCommandOptions& command) {
+  for (const auto& [option, planned, given] :
+       {std::tuple("--subject", &plan.subject, &command.subject),
+        std::tuple("--against", &plan.against, &command.against)}) {
+    Result<std::string> chosen = chosen_subject(option, *planned, *given, command.folder);
+    if (!chosen) return failed(chosen.error());
+    *planned = std::move(*chosen);
+  }
   Resolved out;
   out.lane = plan.lane == "gloo"   ? LaneKind::kGloo
              : plan.lane == "nccl" ? LaneKind::kNccl
@@ -139,9 +189,8 @@ class Triage {
   }
 
   Status shrink(CampaignFailure& failure, const Case& value) {
-    std::fprintf(stderr, "making case %llu small (%s)...\n",
-                 static_cast<unsigned long long>(failure.found.index),
-                 failure.found.oracle.c_str());
+    write_aside(
+        fmt::format("making case {} small ({})...\n", failure.found.index, failure.found.oracle));
     Outcome outcome;
     outcome.verdict = {failure.found.failing, failure.found.oracle, failure.found.message};
     const Shrunk small = shrink_failure(value, outcome, resolved_.lane, resolved_.options.subject,
@@ -216,7 +265,7 @@ int run_campaign_merge(const CampaignCommandOptions& options) {
   const CampaignPlan& plan = summary->plan;
   if (const Status status = refuse_other_build(plan, options.folder); !status.ok())
     return complain(status);
-  const Result<Resolved> resolved = resolve_plan(plan);
+  const Result<Resolved> resolved = resolve_plan(plan, options);
   if (!resolved) return complain(resolved.error());
   const std::string out = options.out.empty() ? options.folder + "/merged" : options.out;
   std::error_code error;
@@ -256,7 +305,7 @@ int run_campaign_triage(const CampaignCommandOptions& options) {
   }
   if (const Status status = refuse_other_build(summary->plan, options.folder); !status.ok())
     return complain(status);
-  Result<Resolved> resolved = resolve_plan(summary->plan);
+  Result<Resolved> resolved = resolve_plan(summary->plan, options);
   if (!resolved) return complain(resolved.error());
   const Status needed = check_needs(needs_of(resolved->lane, resolved->options.subject, 1));
   if (!needed.ok()) return complain(needed, kInconclusive);

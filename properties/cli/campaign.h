@@ -20,8 +20,11 @@ struct CampaignCommandOptions {
   std::string html;
   std::string out;             // merge: for the cases; empty: FOLDER/merged
   double shrink_seconds = 60;  // triage: for the leader of each group
-  bool all = false;            // triage: makes every failing case small that is not yet
-  std::string program;         // the program's name in commands to replay a case
+  // merge, triage: what to run; empty: what the campaign names, if that is a part of this program.
+  std::string subject;
+  std::string against;
+  bool all = false;     // triage: makes every failing case small that is not yet
+  std::string program;  // the program's name in commands to replay a case
 };
 
 // Each returns 0, the exit code of a failure that the campaign has found, 1 if there is no campaign

@@ -21,6 +21,7 @@
 #include "properties/cli/workers.h"
 #include "properties/generate/features.h"
 #include "properties/lane/needs.h"
+#include "properties/process/terminal.h"
 #include "properties/shrink/size.h"
 
 namespace lockstep::properties {
@@ -95,8 +96,8 @@ class ShardRun {
     LOCKSTEP_RETURN_IF_ERROR(files_.open(campaign_.folder, campaign_.shard, kLockPatienceSeconds));
     history_ = files_.history();
     for (const std::size_t line : history_.dropped_lines)
-      std::fprintf(stderr, "lockstep: line %zu of %s is not whole; what it had runs again\n", line,
-                   shard_log_file(campaign_.folder, campaign_.shard.number).c_str());
+      remark(fmt::format("line {} of {} is not whole; what it had runs again", line,
+                         shard_log_file(campaign_.folder, campaign_.shard.number)));
     for (const auto& [index, failure] : history_.failures) ++alike_[ending_of(failure)];
     for (const BlockRecord& block : history_.blocks)
       for (const auto& [feature, small] : block.smallest) note_smallest(feature, small);
@@ -268,8 +269,8 @@ class ShardRun {
 
   Status shrink(const FailureRecord& failure) {
     status_.clear();
-    std::fprintf(stderr, "%s in case %llu; making it small...\n", name_of(failure.failing),
-                 static_cast<unsigned long long>(failure.index));
+    write_aside(fmt::format("{} in case {}; making it small...\n", name_of(failure.failing),
+                            failure.index));
     const Case original = case_of(worker_plan(), failure.index);
     Outcome outcome;
     outcome.verdict = {failure.failing, failure.oracle, failure.message};

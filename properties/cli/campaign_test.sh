@@ -72,10 +72,42 @@ expect 65 "5 cases now, 1505 in all" "$program" fuzz --campaign two --shard 0/2 
 # Two bugs with the same oracle are two groups; of each bug there are several failures.
 expect 65 "failing" "$program" fuzz --campaign bugs --shard 0/1 --cases 1500 --seed 3 --faults none \
   --subject "$subjects/liblockstep_two_bugs_subject.so"
-expect 65 "in 2 groups" "$program" campaign triage bugs --json bugs.json
+expect 65 "in 2 groups" "$program" campaign triage bugs --json bugs.json --subject "$subjects/liblockstep_two_bugs_subject.so"
 [[ $(json bugs.json 'sorted(("step no_sync" in g["shape"], g["oracle"]) for g in r["groups"])') == "[(False, 'bits'), (True, 'bits')]" ]] ||
   fail "the groups are not those of the two bugs: $(json bugs.json '[(g["shape"], g["oracle"]) for g in r["groups"]]')"
 [[ $(json bugs.json 'min(len(g["cases"]) for g in r["groups"]) >= 2') == True ]] || fail "a bug has one failure alone"
+
+# A folder from somebody else names a library: it is not opened, unless the user names it, too. The library of this test says
+# that it was loaded by a file that it writes.
+cat >loaded.cc <<'END'
+#include <cstdio>
+static const bool loaded = std::fclose(std::fopen("loaded", "w")) == 0;
+END
+${CXX:-c++} -shared -fPIC -o libloaded.so loaded.cc
+cp -r bugs strange
+sed -i "s|\"subject\": \"[^\"]*\"|\"subject\": \"$PWD/libloaded.so\"|" strange/campaign.json
+for command in merge triage; do
+  expect 1 "whose code this command would run: if you trust it, give --subject" "$program" campaign "$command" strange
+  expect 65 "failing" "$program" campaign report strange
+  [[ -e loaded ]] && fail "campaign $command has loaded a library that the folder names"
+  "$program" campaign "$command" strange --subject ./libloaded.so >out 2>err
+  [[ -e loaded ]] || fail "campaign $command does not open the library that the user names"
+  rm -f loaded
+done
+sed -i "s|\"subject\": \"[^\"]*\"|\"subject\": \"python:$PWD/wrap.py:wrap\"|" strange/campaign.json
+echo 'open("loaded", "w")' >wrap.py
+expect 1 "whose code this command would run" "$program" campaign merge strange
+[[ -e loaded ]] && fail "campaign merge has run a file that the folder names"
+expect 1 "has --subject seeded:R02, and this command reducer" "$program" campaign triage single --subject reducer
+expect 1 "has no --against" "$program" campaign triage single --against reducer
+# A case file outside of the folder is not read, also not through a link.
+cp -r single outside
+sed -i 's|"case_file":"[^"]*"|"case_file":"../single/triage/1.json"|' outside/shard-0000/log.jsonl
+expect 71 "which is not in the campaign's folder, and is not read" "$program" campaign report outside
+cp -r single linked
+rm -rf linked/shard-0000/elsewhere && ln -s / linked/shard-0000/elsewhere
+sed -i "s|\"case_file\":\"[^\"]*\"|\"case_file\":\"shard-0000/elsewhere$PWD/clean.json\"|" linked/shard-0000/log.jsonl
+expect 71 "which is not in the campaign's folder, and is not read" "$program" campaign report linked
 
 # The reducer: no failure, and the smallest case of every pair that was seen.
 expect 0 "the shard has run all of its cases" "$program" fuzz --campaign clean --shard 0/1 --cases 1000 --seed 1

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "properties/case/case_json.h"
@@ -19,13 +21,14 @@
 #include "properties/report/case_page.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/failure_report.h"
+#include "properties/report/torch_flight_records.h"
 #include "properties/subject/torch/model/policies_at_work.h"
 #include "reducer/diagnosis/diagnosis.h"
 
 namespace lockstep::properties {
 namespace {
 
-constexpr std::size_t kMaxAccountBytes = 64u << 20u;  // for a file that a rank wrote
+constexpr std::size_t kMaxAccountBytes = 512u << 20u;  // for a file that a rank wrote
 
 // Returns the case of a file if the subject can run it. Otherwise it prints one line that says what
 // is wrong.
@@ -208,12 +211,28 @@ int run_generate(const GenerateCommandOptions& options) {
 
 int run_diagnose(const std::vector<std::string>& flight_record_files) {
   std::vector<FlightRecord> records;
+  std::vector<TorchGroupRecord> of_torch;
+  bool is_of_torch = false;
   for (const std::string& file : flight_record_files) {
     const Result<std::string> text = read_file(file, kMaxAccountBytes);
     if (!text) return complain(text.error());
+    if (is_torch_flight_record(*text)) {
+      is_of_torch = true;
+      Result<std::vector<TorchGroupRecord>> read = read_torch_flight_record(*text, file);
+      if (!read) return complain(read.error());
+      std::move(read->begin(), read->end(), std::back_inserter(of_torch));
+      continue;
+    }
     Result<FlightRecord> record = read_flight_record(*text);
     if (!record) return complain(fmt::format("{}: {}", file, record.error().failure().detail));
     records.push_back(std::move(*record));
+  }
+  if (is_of_torch && !records.empty())
+    return complain("some files are flight records of PyTorch and some of Lockstep: give one kind");
+  if (is_of_torch) {
+    const TorchDiagnosis joined = join_torch_flight_records(std::move(of_torch));
+    tell(joined.text);
+    return joined.is_clean ? 0 : kRanksDiffer;
   }
   const Result<Diagnosis> diagnosis = diagnose(std::move(records));
   if (!diagnosis) return complain(diagnosis.error());

@@ -12,6 +12,7 @@
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
 #include "properties/components/search.h"
+#include "properties/process/shell_word.h"
 #include "properties/report/failure_report.h"
 
 namespace lockstep::properties {

@@ -16,6 +16,7 @@
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
 #include "properties/oracle/verdict.h"
+#include "properties/process/terminal.h"
 
 namespace lockstep::properties {
 namespace {
@@ -43,7 +44,8 @@ class TemporaryFolder {
 };
 
 bool say(const std::string& text) {
-  return std::fputs((text + "\n").c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  tell(text + "\n");
+  return after_telling(0) == 0;
 }
 
 // Prints the command as a user types it, runs it, and returns its exit code; 128 and more if a
@@ -81,8 +83,7 @@ std::string found_case(const std::string& folder) {
 
 int ended_otherwise(const char* step, int code) {
   if (interrupted() || code == 130) return 130;
-  std::fprintf(stderr, "lockstep: demo: %s ended with exit code %d, which it should not\n", step,
-               code);
+  remark(fmt::format("demo: {} ended with exit code {}, which it should not", step, code));
   return 1;
 }
 
@@ -113,10 +114,8 @@ constexpr const char* kOwn =
 int run_demo() {
   const TemporaryFolder folder;
   if (folder.path().empty()) {
-    std::fprintf(stderr,
-                 "lockstep: demo: no temporary folder can be made (%s): name another one in "
-                 "TMPDIR\n",
-                 std::strerror(errno));
+    remark(fmt::format("demo: no temporary folder can be made ({}): name another one in TMPDIR",
+                       std::strerror(errno)));
     return 1;
   }
   if (!say(kBug)) return 1;

@@ -8,6 +8,7 @@
 
 #include "properties/case/capabilities.h"
 #include "properties/case/case_json.h"
+#include "properties/process/terminal.h"
 
 namespace lockstep::properties {
 namespace {
@@ -51,7 +52,7 @@ std::vector<EarlierFailure> earlier_failures(const std::string& folder, LaneKind
     if (found.size() == kMaxEarlier) break;
     std::string about;
     Result<Case> c = read_case(file, &about);
-    if (!c) std::fprintf(stderr, "lockstep: not run: %s\n", c.error().failure().detail.c_str());
+    if (!c) remark("not run: " + c.error().failure().detail);
     if (!c || about.find(wanted) == std::string::npos) continue;
     if (missing_message(*c, common_capabilities(subject), subject.name()).empty())
       found.push_back({file, std::move(*c)});

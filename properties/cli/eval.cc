@@ -26,6 +26,7 @@
 #include "properties/cli/workers.h"
 #include "properties/components/search.h"
 #include "properties/generate/generate.h"
+#include "properties/process/terminal.h"
 #include "properties/report/evaluation.h"
 #include "properties/shrink/size.h"
 #include "reducer/base/check.h"
@@ -147,7 +148,7 @@ class Eval {
       std::erase_if(running_, [](const Running& trial) { return trial.workers == nullptr; });
       show(all - waiting_.size() - running_.size(), all);
     }
-    if (::isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
+    clear_aside();
     return {};
   }
 
@@ -300,11 +301,9 @@ class Eval {
     const Outcome outcome = server.run(c);
     if (outcome.verdict.ok()) return false;
     has_doubts_ = true;
-    std::fprintf(stderr,
-                 "lockstep: case %llu of seed %llu fails without a planted bug as well (%s): it "
-                 "does not count\n",
-                 static_cast<unsigned long long>(found.index),
-                 static_cast<unsigned long long>(trial.key.second), outcome.verdict.oracle.c_str());
+    remark(fmt::format(
+        "case {} of seed {} fails without a planted bug as well ({}): it does not count",
+        found.index, trial.key.second, outcome.verdict.oracle));
     return true;
   }
 
@@ -312,9 +311,7 @@ class Eval {
     const bool is_terminal = ::isatty(STDERR_FILENO) == 1;
     if (done == shown_ || (!is_terminal && done % std::max<std::size_t>(all / 10, 1) != 0)) return;
     shown_ = done;
-    std::fprintf(stderr, is_terminal ? "\r\033[K%zu of %zu trials" : "%zu of %zu trials\n", done,
-                 all);
-    std::fflush(stderr);
+    replace_aside(fmt::format("{} of {} trials", done, all));
   }
 
   const EvalOptions& options_;

@@ -23,6 +23,7 @@
 #include "properties/cli/scratch.h"
 #include "properties/cli/server.h"
 #include "properties/process/child.h"
+#include "properties/process/terminal.h"
 #include "properties/report/failure_report.h"
 #include "properties/run/exhaustive_search.h"
 
@@ -182,7 +183,10 @@ class Search {
       last_heard_ = Clock::now();
       if (Status status = take(nlohmann::json::parse(text)); !status.ok()) return failed(status);
     } else if (heard == Child::Received::kLost) {
-      fail_with(crash_of(child_), shared_.schedule());
+      const Verdict verdict = crash_of(child_, options_.subject);
+      if (verdict.failing == Failing::kInconclusive)
+        return failed(Status(Code::kInternal, verdict.message));
+      fail_with(verdict, shared_.schedule());
     } else if (heard == Child::Received::kNothing && Clock::now() - last_heard_ > kHungAfter) {
       child_.end();
       fail_with(hang_of(kHungAfter), shared_.schedule());
@@ -325,8 +329,8 @@ class Search {
     if (write_case(path, failure.value, about).ok())
       failure.case_file = path;
     else
-      std::fprintf(stderr, "lockstep: cannot write %s; the case, so that it is not lost:\n%s\n",
-                   path.c_str(), to_json(failure.value, about).c_str());
+      write_aside(fmt::format("lockstep: cannot write {}; the case, so that it is not lost:\n{}\n",
+                              path, to_json(failure.value, about)));
     report_.failure = std::move(failure);
   }
 
@@ -429,7 +433,7 @@ void show(const std::vector<std::unique_ptr<Search>>& running) {
     line += fmt::format("{}{}: {} executions, {} choices remain", line.empty() ? "" : "; ",
                         report.name, report.counts.executions, report.remaining);
   }
-  std::fprintf(stderr, "\r\033[K%.150s", line.c_str());
+  replace_aside(line.substr(0, 150));
 }
 
 // Runs the searches, some at once. Returns an error if they cannot go on.
@@ -446,7 +450,7 @@ Status run_all(std::deque<std::unique_ptr<Search>> waiting, int jobs,
       const Result<bool> is_over = search->look();
       if (!is_over) return is_over.error();
       if (!*is_over) continue;
-      if (::isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
+      clear_aside();
       reports.push_back(search->report());
       tell(text_of(reports.back()));
       search.reset();

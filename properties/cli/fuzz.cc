@@ -19,6 +19,7 @@
 #include "properties/cli/workers.h"
 #include "properties/lane/host_ranks.h"
 #include "properties/lane/needs.h"
+#include "properties/process/terminal.h"
 #include "properties/report/run_page.h"
 
 namespace lockstep::properties {
@@ -249,9 +250,8 @@ class LaneFuzz {
     failure.executions_to_find = executions;
     const std::string stem = stem_of(found.index);
     save(stem + ".found.json", failure);
-    std::fprintf(stderr, "%s in case %llu; making it small...\n",
-                 name_of(found.outcome.verdict.failing),
-                 static_cast<unsigned long long>(found.index));
+    write_aside(fmt::format("{} in case {}; making it small...\n",
+                            name_of(found.outcome.verdict.failing), found.index));
     // A smaller case would not help where NCCL did not run as it was pinned.
     const bool is_of_case = found.outcome.verdict.failing != Failing::kUnproven;
     Shrunk shrunk = shrink_failure(original, found.outcome, lane_, options_.subject,
@@ -272,8 +272,8 @@ class LaneFuzz {
   void save(const std::string& path, FailureReport& failure) {
     const std::string about = about_found(failure);
     if (const Status status = write_case(path, failure.value, about); !status.ok()) {
-      std::fprintf(stderr, "lockstep: %s\nthe case, so that it is not lost:\n%s\n",
-                   status.failure().detail.c_str(), to_json(failure.value, about).c_str());
+      write_aside(fmt::format("lockstep: {}\nthe case, so that it is not lost:\n{}\n",
+                              status.failure().detail, to_json(failure.value, about)));
       return;
     }
     failure.case_file = path;
@@ -305,7 +305,7 @@ bool write_reports(const FuzzOptions& options, const RunReport& report) {
     if (path.empty()) return;
     const Status status = write_file(report_path(path, report, options.lanes.size()), text);
     if (status.ok()) return;
-    std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
+    remark(status.failure().detail);
     good = false;
   };
   write(options.json, json_report(report));
@@ -313,7 +313,7 @@ bool write_reports(const FuzzOptions& options, const RunReport& report) {
   if (!options.html.empty()) {
     const Result<std::string> page = run_page(report);
     if (page) write(options.html, *page);
-    if (!page) std::fprintf(stderr, "lockstep: %s\n", page.error().failure().detail.c_str());
+    if (!page) remark(page.error().failure().detail);
     good = good && page.has_value();
   }
   return good;
@@ -448,9 +448,8 @@ int run_fuzz(const FuzzOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
   if (error || ::access(options.out.c_str(), W_OK) != 0) {
-    std::fprintf(stderr, "lockstep: cannot write to the folder %s (%s): give another with --out\n",
-                 options.out.c_str(), error ? error.message().c_str() : "no permission");
-    return kUsage;
+    return complain(fmt::format("cannot write to the folder {} ({}): give another with --out",
+                                options.out, error ? error.message() : "no permission"));
   }
   watch_for_interrupt();
   const ScratchFolder scratch;
@@ -459,7 +458,7 @@ int run_fuzz(const FuzzOptions& options) {
     if (interrupted() || (code != 0 && !options.keep_going)) break;
     LaneFuzz fuzz(options, lane, options.seconds / static_cast<double>(options.lanes.size()));
     if (const Status status = fuzz.run(); !status.ok()) {
-      std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
+      remark(status.failure().detail);
       return code != 0 ? code : kInconclusive;
     }
     const RunReport& report = fuzz.report();

@@ -43,7 +43,8 @@ std::string check_hosts(const HostsOptions& options) {
   if (options.namespaces == 0 && options.hosts_file.empty())
     return "the lane hosts needs hosts: give --netns N, or --hosts FILE";
   if (!options.hosts_file.empty() && options.secret_file.empty())
-    return "--hosts needs --secret-file; make a secret with: openssl rand -hex 32 > FILE";
+    return "--hosts needs --secret-file; make a secret with: (umask 077; openssl rand -hex 32 > "
+           "FILE)";
   return {};
 }
 

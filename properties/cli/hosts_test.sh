@@ -32,7 +32,16 @@ nothing_runs() { [[ $(count_processes 'rank') == 0 ]]; }
 ranks_run() { (($(count_processes 'rank-server') >= 1)); }
 
 # Bad input.
+umask 077
 openssl rand -hex 32 >secret
+openssl rand -hex 32 >open
+chmod 640 open
+expect 1 "other users may read the secret of open (mode 640): make it yours alone with: chmod 600 open" \
+  "$program" fuzz --lane hosts --hosts none --secret-file open --cases 1
+expect 1 "other users may read the secret of open" "$program" rank --store tcp://127.0.0.1:1 --secret-file open --rank 0
+mkfifo pipe
+expect 1 "must have 16 to 4096 bytes" timeout 60 "$program" rank --store tcp://127.0.0.1:1 --secret-file pipe --rank 0
+expect 1 "names no host" timeout 60 "$program" fuzz --lane hosts --hosts pipe --secret-file secret --cases 1
 expect 1 "give --netns N, or --hosts FILE" "$program" fuzz --lane hosts --cases 1
 expect 1 "--secret-file" "$program" fuzz --lane hosts --hosts none --cases 1
 expect 1 "No such file" "$program" fuzz --lane hosts --hosts none --secret-file secret --cases 1
@@ -82,6 +91,25 @@ wait_for nothing_runs || fail "ranks go on without their controller"
 printf '127.0.0.1 false\n' >failing
 expect 2 "the command of its host has ended" \
   "$program" fuzz --lane hosts --hosts failing --secret-file secret --cases 1 --jobs 1
+
+# ssh hands one text to a shell at the other end: what the lane appends is quoted for it, and for nobody else.
+mkdir "a b"
+cp secret "a b/its secret"
+cat >ssh <<'TEXT'
+#!/usr/bin/env bash
+printf '%s\n' "$@" >"$(dirname -- "$0")/${0##*/}.words"
+exit 1
+TEXT
+chmod +x ssh
+cp ssh other-shell
+printf '127.0.0.1 ./ssh node\n' >by-ssh
+printf '127.0.0.1 ./other-shell node\n' >by-other
+expect 2 "the command of its host has ended" \
+  "$program" fuzz --lane hosts --hosts by-ssh --secret-file "a b/its secret" --cases 1 --jobs 1
+grep -qx -- "'a b/its secret'" ssh.words || fail "a word for ssh is not quoted: $(cat ssh.words)"
+expect 2 "the command of its host has ended" \
+  "$program" fuzz --lane hosts --hosts by-other --secret-file "a b/its secret" --cases 1 --jobs 1
+grep -qx -- "a b/its secret" other-shell.words || fail "a word is quoted where no shell reads it: $(cat other-shell.words)"
 
 # Namespaces.
 "$program" doctor >doctor.txt

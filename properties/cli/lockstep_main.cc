@@ -45,6 +45,7 @@
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/process_ranks.h"
+#include "properties/process/terminal.h"
 #include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
@@ -266,13 +267,13 @@ int refuse_lane(const Arguments& arguments, LaneKind lane, const Subject& subjec
     play_nccl();
     const Probe played = probe_nccl_apart();
     if (played.is_ready) {
-      std::fprintf(stderr, "no CUDA device: %s\n", played.line.c_str());
+      write_aside(fmt::format("no CUDA device: {}\n", played.line));
       return 0;
     }
     why = played.line;
   }
-  std::fprintf(stderr, "skipped: no CUDA device (%s), and none is played (%s)\n",
-               probe.line.c_str(), why.c_str());
+  write_aside(
+      fmt::format("skipped: no CUDA device ({}), and none is played ({})\n", probe.line, why));
   return kInconclusive;
 }
 
@@ -683,8 +684,10 @@ CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
 }
 
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
-  CLI::App* command = app.add_subcommand(
-      "diagnose", "join the flight records of the ranks of a job (Reducer::flight_record)");
+  CLI::App* command = app.add_subcommand("diagnose",
+                                         "join the flight records of the ranks of a job: "
+                                         "Lockstep's (Reducer::flight_record), or those "
+                                         "that PyTorch's recorder dumps, as JSON or pickled");
   command->add_option("record", arguments.records, "a file from each rank")->required();
   return command;
 }
@@ -738,6 +741,12 @@ void add_campaign(CLI::App& app, CampaignCommandOptions& options, std::vector<Co
   }
   for (CLI::App* each : {report, triage})
     each->add_option("--html", options.html, "write a page to this file");
+  for (CLI::App* each : {merge, triage}) {
+    each->add_option("--subject", options.subject,
+                     "what to run where the campaign names a library or a file, which does not run "
+                     "by itself");
+    each->add_option("--against", options.against, "the same for the campaign's other subject");
+  }
   merge->add_option("--out", options.out, "folder for the cases; FOLDER/merged if left out");
   add_seconds(*triage, "--shrink-time", options.shrink_seconds,
               "seconds to make the first case of a group smaller", true);

@@ -22,6 +22,8 @@ mounted() { # mounted COMMAND-OF-A-SHELL COMMAND...
 expect 0 "8 cases" "${gloo[@]}"
 
 expect 2 "ulimit -n" limited -n 20 "${gloo[@]}"
+expect 2 "this program with 1 job needs" limited -n 8 "${gloo[@]}"
+if grep -q "sim lane" out err; then fail "a run of the gloo lane speaks of the sim lane"; fi
 expect 0 "8 cases" limited -Sn 20 "${gloo[@]}" # the hard limit is enough
 expect 2 "ulimit -v" limited -v 300000 "${gloo[@]}"
 expect 2 "No such file or directory" env TMPDIR=/no/such/folder "${gloo[@]}"
@@ -46,6 +48,31 @@ if [[ $(id -u) -eq 0 ]] && command -v setpriv >/dev/null; then
   fi
 else
   echo "left out: a user with few processes needs root and setpriv"
+fi
+
+# What the system or somebody else ends is no crash of the reducer.
+expect 2 "the limit on its processor time (ulimit -t) was reached: raise it" limited -t 1 "$program" fuzz --lane sim --time 60 --jobs 1 --fresh
+ls lockstep-out/*.json >/dev/null 2>&1 && fail "a limit of the system left a finding"
+"$program" fuzz --lane sim --time 120 --jobs 1 --fresh >out 2>err &
+run=$!
+worker=
+for ((i = 0; i < 600; ++i)); do
+  worker=$(pgrep -P "$run" | head -n 1)
+  if [[ -n $worker ]]; then break; else sleep 0.05; fi
+done
+kill -9 "$worker"
+wait "$run"
+[[ $? -eq 2 ]] || fail "a worker that somebody killed is no inconclusive run"
+grep -q "was killed by signal 9 (Killed): nothing in it sends that signal" out err || fail "nobody says that the worker was killed"
+ls lockstep-out/*.json >/dev/null 2>&1 && fail "a worker that somebody killed left a finding"
+
+# Without a loopback interface no rank reaches another one.
+if unshare --net true 2>/dev/null; then
+  expect 2 "set the loopback interface up (ip link set lo up)" unshare --net "${gloo[@]}"
+  expect 2 "ip link set lo up" unshare --net "$program" replay case.json --lane gloo
+  expect 0 "8 cases" unshare --net bash -c 'ip link set lo up && exec "$@"' up "${gloo[@]}"
+else
+  echo "left out: a machine without a loopback interface needs root"
 fi
 
 mkdir -p small

@@ -17,6 +17,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
 #include "properties/lane/needs.h"
+#include "properties/process/terminal.h"
 #include "properties/report/matrix.h"
 #include "properties/report/matrix_rows.h"
 #include "properties/subject/torch_subject.h"
@@ -82,7 +83,7 @@ class MatrixRun {
       for (const PoolResult& result : results) take(result, pool);
       show();
     }
-    if (::isatty(STDERR_FILENO) == 1) std::fputs("\r\033[K", stderr);
+    clear_aside();
     // After Ctrl-C nobody can say whether these are new.
     for (const auto& [c, subject] : awaited_) matrix_.cases[c].results[subject] = {};
     return {};
@@ -309,9 +310,7 @@ class MatrixRun {
         done_ / std::max<std::size_t>(all_ / 10, 1) == shown_ / std::max<std::size_t>(all_ / 10, 1))
       return;
     shown_ = done_;
-    std::fprintf(stderr, is_terminal ? "\r\033[K%zu of %zu runs" : "%zu of %zu runs\n", done_,
-                 all_);
-    std::fflush(stderr);
+    replace_aside(fmt::format("{} of {} runs", done_, all_));
   }
 
   const MatrixOptions& options_;

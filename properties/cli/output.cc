@@ -7,16 +7,20 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string>
+
+#include "properties/process/terminal.h"
 
 namespace lockstep::properties {
 namespace {
 
 bool g_is_broken = false;
 
-extern "C" void on_closed_pipe(int) {}
+extern "C" void on_refused_write(int) {}
 
 bool write_whole(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+  const std::string shown = printable(text);
+  return std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size() &&
          std::fflush(stdout) == 0;
 }
 
@@ -27,36 +31,36 @@ void open_standard_streams() {
     if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
       // Standard output is opened read-only, so that a write to it is an error that tell() sees.
       (void)::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
-  struct sigaction current {};
-  if (::sigaction(SIGPIPE, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;
-  struct sigaction action {};
-  // This is not SIG_IGN, because the programs that we start would inherit that.
-  action.sa_handler = on_closed_pipe;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGPIPE, &action, nullptr);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) {
+    struct sigaction current {};
+    if (::sigaction(signal, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) continue;
+    struct sigaction action {};
+    // This is not SIG_IGN, because the programs that we start would inherit that.
+    action.sa_handler = on_refused_write;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+  }
 }
 
 void tell(std::string_view text) {
   if (!g_is_broken) {
     if (write_whole(text)) return;
     g_is_broken = true;
-    std::fprintf(stderr,
-                 "lockstep: cannot write to standard output: %s; what should stand there "
-                 "follows here\n",
-                 std::strerror(errno));
+    remark(std::string("cannot write to standard output: ") + std::strerror(errno) +
+           "; what should stand there follows here");
   }
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  write_aside(text);
 }
 
 void tell_reference(std::string_view text) {
   if (g_is_broken || write_whole(text)) return;
   g_is_broken = true;
   if (errno == EPIPE) return;
-  std::fprintf(stderr, "lockstep: cannot write to standard output: %s\n", std::strerror(errno));
+  remark(std::string("cannot write to standard output: ") + std::strerror(errno));
 }
 
 int complain(std::string_view text, int code) {
-  std::fprintf(stderr, "lockstep: %.*s\n", static_cast<int>(text.size()), text.data());
+  remark(text);
   return code;
 }
 

@@ -18,11 +18,12 @@ inline constexpr int kInconclusive = static_cast<int>(Failing::kInconclusive);
 inline constexpr int kInterrupted = 130;
 
 // main() must call this first. A closed standard stream becomes /dev/null, so that no file or
-// socket of this program gets its number. A pipe that nobody reads becomes an error of the write,
-// and does not end the program. Programs that this one starts have SIGPIPE as it was.
+// socket of this program gets its number. A pipe that nobody reads, and a file that grows past
+// ulimit -f, become an error of the write, and do not end the program. Programs that this one
+// starts have SIGPIPE and SIGXFSZ as they were.
 void open_standard_streams();
 
-// Writes the whole text at once.
+// Writes the whole text at once, in a form that is harmless to a terminal (process/terminal.h).
 void tell(std::string_view text);
 
 // Writes text that the same command prints again at no cost, such as the manual. Where a pager was

@@ -9,6 +9,7 @@
 #include "properties/cli/fuzz.h"
 #include "properties/cli/output.h"
 #include "properties/oracle/verdict.h"
+#include "properties/process/terminal.h"
 #include "properties/report/scaling_report.h"
 
 namespace lockstep::properties {
@@ -18,7 +19,7 @@ namespace {
 bool write(const std::string& file, const Result<std::string>& text) {
   if (file.empty()) return true;
   const Status status = text ? write_file(file, *text) : text.error();
-  if (!status.ok()) std::fprintf(stderr, "lockstep: %s\n", status.failure().detail.c_str());
+  if (!status.ok()) remark(status.failure().detail);
   return status.ok();
 }
 
@@ -31,7 +32,7 @@ int run_scaling(ScalingOptions options) {
   for (const std::uint32_t ranks : options.ranks) {
     const scaling::Run run = scaling::measure(ranks);
     if (!run.problem.empty()) {
-      std::fprintf(stderr, "lockstep: %u ranks: %s\n", ranks, run.problem.c_str());
+      remark(fmt::format("{} ranks: {}", ranks, run.problem));
       return static_cast<int>(Failing::kDeadlock);
     }
     points.insert(points.end(), run.points.begin(), run.points.end());

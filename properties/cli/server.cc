@@ -9,15 +9,31 @@
 #include "properties/cli/interrupt.h"
 #include "properties/lane/needs.h"
 #include "properties/lane/time_limit.h"
+#include "properties/process/process_end.h"
 #include "properties/run/case_runner.h"
 
 namespace lockstep::properties {
 
+namespace {
+
+// Whether code that is not this program's runs in the subject's process.
+bool may_signal(const Subject& subject) {
+  const bool is_ours =
+      subject.kind == Subject::Kind::kProduction || subject.kind == Subject::Kind::kSeeded;
+  return !is_ours || (subject.against && may_signal(*subject.against));
+}
+
+}  // namespace
+
 // The child sends this when the case begins anew (run/rerun.h). Any other message is an Outcome.
 constexpr const char* kBeginsAgain = "again";
 
-Verdict crash_of(const Child& child) {
-  return {Failing::kCrash, "crash", "the process that ran the case " + child.how_lost()};
+Verdict crash_of(const Child& child, const Subject& subject) {
+  const std::string what = "the process that ran the case " + child.how_lost();
+  const std::string cause =
+      child.end_status() ? cause_outside(*child.end_status(), may_signal(subject)) : "";
+  if (!cause.empty()) return not_run(what + ": " + cause);
+  return {Failing::kCrash, "crash", what};
 }
 
 Verdict hang_of(std::chrono::milliseconds limit) {
@@ -76,7 +92,7 @@ void CaseServer::serve(ChildLine& line) {
 
 Outcome CaseServer::lost() const {
   Outcome outcome;
-  outcome.verdict = crash_of(child_);
+  outcome.verdict = crash_of(child_, subject_);
   return outcome;
 }
 

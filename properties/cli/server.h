@@ -60,7 +60,7 @@ class CaseServer {
 };
 
 // The verdict on a case whose process was lost, hung, or waited for a processor for too long.
-Verdict crash_of(const Child& child);
+Verdict crash_of(const Child& child, const Subject& subject);
 Verdict hang_of(std::chrono::milliseconds limit);
 Verdict starved_of(std::chrono::milliseconds limit);
 // The verdict on a run that was impossible: `what` says what is missing, and what to do.

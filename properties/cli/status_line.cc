@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "properties/process/terminal.h"
+
 namespace lockstep::properties {
 namespace {
 
@@ -56,7 +58,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 std::string live_line(const RunStatus& status, std::size_t width, bool has_colors) {
   // The last column stays empty: a terminal whose last column is written begins a new line.
   const std::size_t room = std::max<std::size_t>(width, 1) - 1;
-  const std::string head = fmt::format("{} {}  ", status.lane, status.subject);
+  const std::string head = fmt::format("{} {}  ", status.lane, printable_line(status.subject));
   const std::string failures =
       status.failures == 0
           ? std::string("no failure")
@@ -82,8 +84,8 @@ std::string live_line(const RunStatus& status, std::size_t width, bool has_color
 std::string plain_line(const RunStatus& status) {
   return fmt::format(
       "{} {}  {} cases  {:.0f}/s  ok {}  with faults {}  FAIL {}  features {}  seed {}",
-      status.lane, status.subject, status.cases, rate(status), status.ok, status.faulted_ok,
-      status.failures, status.features, status.seed);
+      status.lane, printable_line(status.subject), status.cases, rate(status), status.ok,
+      status.faulted_ok, status.failures, status.features, status.seed);
 }
 
 StatusLine::StatusLine()
@@ -107,11 +109,12 @@ void StatusLine::show_waiting(const std::string& text) {
   const std::chrono::duration<double> since = Clock::now() - waiting_shown_;
   if (since.count() < (is_terminal_ ? 0.25 : 10)) return;
   waiting_shown_ = Clock::now();
-  write(is_terminal_ ? text.substr(0, width_of_terminal() - 1) : text);
+  const std::string line = printable_line(text);
+  write(is_terminal_ ? line.substr(0, width_of_terminal() - 1) : line);
 }
 
 void StatusLine::clear() const {
-  if (is_terminal_) std::fputs("\r\033[K", stderr);
+  if (is_terminal_) clear_aside();
 }
 
 void StatusLine::write(const std::string& text) const {

@@ -238,7 +238,7 @@ std::optional<Found> Workers::collect(int worker) {
     case Child::Received::kLost:
       break;
   }
-  return lost(worker, index, crash_of(*slot.child));
+  return lost(worker, index, crash_of(*slot.child, plan_.subject));
 }
 
 std::optional<Found> Workers::read(int worker, const std::string& text) {

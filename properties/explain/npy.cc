@@ -115,6 +115,10 @@ Result<NpyArray> read_npy(const std::string& file) {
     return refused(
         fmt::format("its shape cannot be read, or it has more than {} bytes", kMaxBytes));
   const std::size_t width = reference::size_of(*dtype) / reference::parts_of(*dtype);
+  const auto announced = *elements * reference::size_of(*dtype);
+  if (const auto there = std::filesystem::file_size(file, error); error || there < announced)
+    return refused(
+        fmt::format("it ends before its last element: {} elements are announced", *elements));
   array.bits.resize(*elements * reference::parts_of(*dtype));
   for (std::uint64_t& bits : array.bits)
     if (!in.read(reinterpret_cast<char*>(&bits), static_cast<std::streamsize>(width)))

@@ -169,10 +169,8 @@ Status Controller::read_request(const Line& line, Request& request) const {
   if (value_bytes > limits_.value_bytes)
     return {Code::kInvalidArgument,
             fmt::format("a value of {} bytes: {} at most", value_bytes, limits_.value_bytes)};
-  request.key.resize(key_bytes);
-  request.value.resize(value_bytes);
-  LOCKSTEP_RETURN_IF_ERROR(line.read(request.key.data(), request.key.size(), deadline));
-  return line.read(request.value.data(), request.value.size(), deadline);
+  LOCKSTEP_RETURN_IF_ERROR(line.read_text(request.key, key_bytes, deadline));
+  return line.read_text(request.value, value_bytes, deadline);
 }
 
 void Controller::serve_store(const Line& line, std::uint64_t generation, const std::string& peer) {

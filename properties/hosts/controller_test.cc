@@ -286,7 +286,11 @@ TEST_F(ControllerTest, TakesOneLineForEachRank) {
 TEST(Secret, IsReadFromAFile) {
   const std::string file =
       (std::filesystem::temp_directory_path() / "lockstep-secret-test").string();
-  const auto write = [&](const std::string& text) { std::ofstream(file) << text; };
+  using std::filesystem::perms;
+  const auto write = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    std::filesystem::permissions(file, perms::owner_read | perms::owner_write);
+  };
   write(kSecret + "\n");
   const Result<Secret> one = Secret::read(file);
   ASSERT_TRUE(one);
@@ -296,6 +300,13 @@ TEST(Secret, IsReadFromAFile) {
   EXPECT_THAT(Secret::read(file).error().failure().detail, HasSubstr("openssl rand"));
   write(std::string(5000, 'x'));
   EXPECT_FALSE(Secret::read(file));
+  write(kSecret + "\n");
+  for (const perms other : {perms::group_read, perms::others_read, perms::others_write}) {
+    std::filesystem::permissions(file, perms::owner_read | other);
+    const Result<Secret> open = Secret::read(file);
+    ASSERT_FALSE(open);
+    EXPECT_THAT(open.error().failure().detail, HasSubstr("make it yours alone with: chmod 600 "));
+  }
   std::filesystem::remove(file);
   EXPECT_THAT(Secret::read(file).error().failure().detail, HasSubstr("No such file"));
 }
@@ -315,6 +326,75 @@ TEST(Address, IsRead) {
   const auto line = connect_to({"no-such-host.invalid", 1}, Clock::now());
   ASSERT_FALSE(line);
   EXPECT_THAT(line.error().failure().detail, HasSubstr("does not resolve"));
+}
+
+// Both ends take memory for what has come, whatever is announced.
+TEST_F(ControllerTest, ATextThatIsAnnouncedAndDoesNotComeTakesNoMemory) {
+  Address address{"127.0.0.1", 0};
+  Result<Line> listener = listen_on(address);
+  ASSERT_TRUE(listener);
+  Result<Line> sender = connect_to(address, late());
+  ASSERT_TRUE(sender);
+  pollfd entry{listener->fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
+  const Line line(::accept(listener->fd(), nullptr, nullptr));
+  ASSERT_TRUE(sender->write("some bytes", late()).ok());
+  std::string text;
+  constexpr std::uint64_t kAnnounced = std::uint64_t{1} << 30;
+  const Status status = line.read_text(text, kAnnounced, Clock::now() + milliseconds(100));
+  EXPECT_EQ(status.code(), Code::kTimeout) << status.to_string();
+  EXPECT_LT(text.capacity(), kAnnounced / 16);
+  const std::string whole(300'000, 'w');
+  std::thread writer([&] { EXPECT_TRUE(sender->write(whole, late()).ok()); });
+  EXPECT_TRUE(line.read_text(text, whole.size(), late()).ok());
+  writer.join();
+  EXPECT_EQ(text, whole);
+}
+
+// A flood of strangers, or a controller that is gone, says nothing about a key.
+TEST_F(ControllerTest, AStoreThatIsNotReachedIsNoKeyThatIsNotSet) {
+  StoreClient rank = client();
+  EXPECT_EQ(rank.get("never", milliseconds(1)).error().code(), Code::kTimeout);
+  const Address address = controller_->address();
+  controller_.reset();
+  const Result<std::string> gone = rank.get("never", milliseconds(1));
+  ASSERT_FALSE(gone);
+  EXPECT_NE(gone.error().code(), Code::kTimeout) << gone.error().to_string();
+  // Somebody else accepts connections there, and says nothing.
+  Address same = address;
+  Result<Line> silent = listen_on(same);
+  ASSERT_TRUE(silent);
+  const Result<std::string> mute = rank.get("never", milliseconds(1));
+  ASSERT_FALSE(mute);
+  EXPECT_EQ(mute.error().code(), Code::kTransport) << mute.error().to_string();
+  EXPECT_THAT(mute.error().failure().detail, HasSubstr("does not answer"));
+}
+
+// A rank does not take what it cannot read for an answer.
+TEST_F(ControllerTest, AnAnswerThatNoStoreGivesIsAnError) {
+  for (const char operation : {kSet, kGet, kContains}) {
+    Address address{"127.0.0.1", 0};
+    Result<Line> listener = listen_on(address);
+    ASSERT_TRUE(listener);
+    std::thread store([&] {
+      pollfd entry{listener->fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&entry, 1, 60'000), 1);
+      const Line line(::accept(listener->fd(), nullptr, nullptr));
+      ASSERT_TRUE(answer(
+          line, Secret(kSecret), [](const Greeting&) { return std::string(); }, late()));
+      char request[kRequestBytes + 1];
+      ASSERT_TRUE(line.read(request, sizeof request, late()).ok());
+      std::string reply(1, '?');
+      put_number(reply, 0, 8);
+      ASSERT_TRUE(line.write(reply, late()).ok());
+    });
+    StoreClient rank(address, Secret(kSecret), 0, 1);
+    const Status status = operation == kGet   ? rank.get("k", kLong).error()
+                          : operation == kSet ? rank.set("k", "").error()
+                                              : rank.contains("k").error();
+    store.join();
+    EXPECT_EQ(status.code(), Code::kCorrupted) << status.to_string();
+  }
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kPauseBetweenTries = milliseconds(20);
+constexpr std::size_t kFirstPart = std::size_t{64} << 10;  // of a text
 constexpr int kWaiting = 128;          // connections that nobody has accepted yet
 constexpr int kLostAfterMs = 30'000;   // a peer that acknowledges nothing
 constexpr int kKeepAliveSeconds = 10;  // how often an idle line is tried
@@ -168,6 +169,16 @@ Status Line::read(char* bytes, std::size_t count, Clock::time_point deadline) co
     if (got == 0) return {Code::kPeerLost, "the other end closed the line"};
     bytes += got;
     count -= static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
+Status Line::read_text(std::string& text, std::uint64_t count, Clock::time_point deadline) const {
+  text.clear();
+  while (text.size() < count) {
+    const std::size_t begin = text.size();
+    text.resize(begin + std::min<std::uint64_t>(count - begin, std::max(begin, kFirstPart)));
+    LOCKSTEP_RETURN_IF_ERROR(read(text.data() + begin, text.size() - begin, deadline));
   }
   return {};
 }

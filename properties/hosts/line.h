@@ -40,6 +40,9 @@ class Line {
   Status write(std::string_view bytes, Clock::time_point deadline) const;
   // Fills `bytes` from the line.
   Status read(char* bytes, std::size_t count, Clock::time_point deadline) const;
+  // Puts the next `count` bytes into `text`, which takes no more memory than twice what has
+  // arrived: the other end may announce more than it sends.
+  Status read_text(std::string& text, std::uint64_t count, Clock::time_point deadline) const;
 
  private:
   int fd_;

@@ -5,11 +5,14 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <utility>
 
+#include "properties/case/case_json.h"
+#include "properties/process/shell_word.h"
 #include "reducer/base/check.h"
 
 namespace lockstep::properties::hosts {
@@ -17,6 +20,7 @@ namespace {
 
 constexpr std::size_t kLeastBytes = 16;
 constexpr std::size_t kMostBytes = 4096;
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -29,21 +33,26 @@ Result<Nonce> draw_nonce() {
 }
 
 Result<Secret> Secret::read(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in)
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0)
     return failed(
         Status(Code::kInvalidArgument, fmt::format("cannot read the secret of {}: {}; name a file "
                                                    "with --secret-file",
                                                    file, std::strerror(errno))));
-  std::string bytes(kMostBytes + 1, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  bytes.resize(static_cast<std::size_t>(in.gcount()));
+  if (S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return failed(Status(Code::kInvalidArgument,
+                         fmt::format("other users may read the secret of {} (mode {:03o}): make it "
+                                     "yours alone with: chmod 600 {}",
+                                     file, info.st_mode & 0777u, shell_word(file))));
+  Result<std::string> text = read_file(file, kMostFileBytes);
+  if (!text) return failed(text.error());
+  std::string bytes = std::move(*text);
   const bool is_long = bytes.size() > kMostBytes;
   bytes.resize(std::min(bytes.size(), bytes.find('\n')));
   if (bytes.size() >= kLeastBytes && !is_long) return Secret(std::move(bytes));
   return failed(Status(Code::kInvalidArgument,
                        fmt::format("the secret in {} must have {} to {} bytes; make one with: "
-                                   "openssl rand -hex 32 > FILE",
+                                   "(umask 077; openssl rand -hex 32 > FILE)",
                                    file, kLeastBytes, kMostBytes)));
 }
 

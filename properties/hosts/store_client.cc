@@ -18,7 +18,15 @@ using std::chrono::milliseconds;
 constexpr auto kAllowance = std::chrono::seconds(10);
 constexpr auto kPauseBeforeRetry = milliseconds(50);
 constexpr auto kGoneLimit = milliseconds(500);  // of a store that has answered before
+constexpr char kAnswersToGet[] = {kValue, kTimedOut, '\0'};
+constexpr char kAnswers[] = {kYes, kNo, '\0'};
 constexpr std::uint64_t kMostReply = std::uint64_t{64} << 20;
+
+// A store that does not answer has said nothing about its keys, which kTimeout would.
+Status not_reached(Status why) {
+  if (why.code() != Code::kTimeout) return why;
+  return {Code::kTransport, "the controller's store does not answer: " + why.failure().detail};
+}
 
 }  // namespace
 
@@ -69,8 +77,8 @@ Result<StoreClient::Reply> StoreClient::ask_over(const Line& line, const std::st
   const std::uint64_t count = number_at(bytes + 1, 8);
   if (count > kMostReply)
     return failed(Status(Code::kCorrupted, "the controller's store sent nonsense"));
-  Reply reply{bytes[0], std::string(count, '\0')};
-  if (Status got = line.read(reply.text.data(), count, deadline); !got.ok()) return failed(got);
+  Reply reply{bytes[0], {}};
+  if (Status got = line.read_text(reply.text, count, deadline); !got.ok()) return failed(got);
   return reply;
 }
 
@@ -78,17 +86,20 @@ Result<StoreClient::Reply> StoreClient::ask(char operation, milliseconds wait, s
                                             std::string_view value) {
   const Clock::time_point deadline = Clock::now() + wait + kAllowance;
   Result<Line> line = idle_line(deadline);
-  if (!line) return failed(line.error());
+  if (!line) return failed(not_reached(line.error()));
   std::string request(1, operation);
   put_number(request, static_cast<std::uint64_t>(wait.count()), 8);
   put_number(request, key.size(), 8);
   put_number(request, value.size(), 8);
   request.append(key).append(value);
   Result<Reply> reply = ask_over(*line, request, deadline);
-  if (!reply) return failed(reply.error());
+  if (!reply) return failed(not_reached(reply.error()));
   if (reply->outcome == kRefused)
     return failed(Status(Code::kInvalidArgument, fmt::format("the store {} refused: {}",
                                                              address_.to_string(), reply->text)));
+  const std::string_view answers = operation == kGet ? kAnswersToGet : kAnswers;
+  if (answers.find(reply->outcome) == std::string_view::npos)
+    return failed(Status(Code::kCorrupted, "the controller's store sent nonsense"));
   const std::scoped_lock lock(mutex_);
   idle_.push_back(std::move(*line));
   return reply;

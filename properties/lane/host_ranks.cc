@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,17 +16,19 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "properties/case/case_json.h"
 #include "properties/hosts/command.h"
 #include "properties/hosts/namespaces.h"
 #include "properties/hosts/network_faults.h"
 #include "properties/lane/rank_host.h"
 #include "properties/process/message.h"
 #include "properties/process/process_end.h"
+#include "properties/process/shell_word.h"
 #include "properties/process/system_error.h"
+#include "properties/process/terminal.h"
 #include "reducer/base/check.h"
 
 extern char** environ;
@@ -41,6 +44,7 @@ constexpr auto kHostLimit = std::chrono::seconds(30);  // until a host has conne
 constexpr auto kByHandLimit = std::chrono::seconds(300);
 constexpr int kNetworkFd = 4;  // of a rank's host
 constexpr int kSecretFd = 5;
+constexpr std::size_t kMostHostsBytes = std::size_t{1} << 20;
 
 struct Chosen {
   HostsOptions options;
@@ -69,7 +73,8 @@ Result<int> make_secret_file() {
   std::string text;
   for (const char byte : *bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   const int fd = move_above_host_fds(::memfd_create("lockstep-secret", MFD_CLOEXEC));
-  if (fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+  if (fd >= 0 && ::fchmod(fd, S_IRUSR | S_IWUSR) == 0 &&
+      ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()))
     return fd;
   return failed(refused_by_system("no file for the secret of the ranks can be made", errno));
 }
@@ -91,11 +96,12 @@ std::string lacks_for(const faults::FaultPlan& plan) {
 }  // namespace
 
 Result<std::vector<Host>> read_hosts(const std::string& file) {
-  std::ifstream in(file);
   const auto wrong = [&](const std::string& what) {
     return failed(Status(Code::kInvalidArgument, fmt::format("--hosts {}: {}", file, what)));
   };
-  if (!in) return wrong(std::strerror(errno));
+  const Result<std::string> text = read_file(file, kMostHostsBytes);
+  if (!text) return wrong(text.error().failure().detail);
+  std::istringstream in(*text);
   std::vector<Host> found;
   std::string line;
   for (int number = 1; std::getline(in, line); ++number) {
@@ -223,10 +229,9 @@ Result<std::unique_ptr<HostRanks::Lines>> HostRanks::Lines::open() {
   }
   Result<hosts::Secret> secret = hosts::Secret::read(secret_file);
   if (!secret) return failed(secret.error());
-  auto controller = hosts::Controller::listen(
-      std::move(address), std::move(*secret), [](const std::string& line) {
-        std::fprintf(stderr, "lockstep: the controller %s\n", line.c_str());
-      });
+  auto controller =
+      hosts::Controller::listen(std::move(address), std::move(*secret),
+                                [](const std::string& line) { remark("the controller " + line); });
   if (!controller) return failed(controller.error());
   (*controller)->expect_ranks(host_count());
   return std::unique_ptr<Lines>(new Lines(std::move(*controller), secret_fd));
@@ -299,11 +304,12 @@ Status HostRanks::Lines::start_by_command(std::uint32_t rank) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   const auto command = command_of(rank, program, chosen().options.secret_file);
   if (arguments.empty() || arguments[0] == "-") {
-    std::fprintf(stderr, "lockstep: waiting for rank %u: %s\n", rank,
-                 fmt::format("{}", fmt::join(command, " ")).c_str());
+    remark(fmt::format("waiting for rank {}: {}", rank, command_line_of(command)));
     return {};
   }
-  arguments.insert(arguments.end(), command.begin(), command.end());
+  const bool is_for_shell = hands_to_shell(arguments[0]);
+  for (const std::string& word : command)
+    arguments.push_back(is_for_shell ? shell_word(word) : word);
   return spawn(rank, std::move(arguments), nullptr);
 }
 

@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -25,6 +28,7 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::size_t kTrialStackBytes = std::size_t{64} << 10;
 constexpr auto kTrialLimit = std::chrono::seconds(30);
+constexpr int kLoopbackMs = 5000;
 
 // The bytes of /dev/shm that a communicator of NCCL uses for each of its ranks: 32.6 MiB were
 // measured. LOCKSTEP_NCCL_SHM_MIB=N is for an NCCL that uses a different amount.
@@ -153,7 +157,40 @@ Status try_shared_memory(const Needs& needs) {
       needs.who, needs.shared_bytes / kMiB, shared_bytes_per_rank() / kMiB, free / kMiB));
 }
 
+// Returns 0, or the error of the system.
+int connect_to_itself() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t bytes = sizeof address;
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int error = 0;
+  if (listener < 0 || client < 0 || ::bind(listener, generic, bytes) != 0 ||
+      ::listen(listener, 1) != 0 || ::getsockname(listener, generic, &bytes) != 0 ||
+      (::connect(client, generic, bytes) != 0 && errno != EINPROGRESS))
+    error = errno;
+  pollfd entry{client, POLLOUT, 0};
+  if (error == 0 && ::poll(&entry, 1, kLoopbackMs) != 1) error = ETIMEDOUT;
+  bytes = sizeof error;
+  if (error == 0) (void)::getsockopt(client, SOL_SOCKET, SO_ERROR, &error, &bytes);
+  for (const int fd : {listener, client})
+    if (fd >= 0) ::close(fd);
+  return error;
+}
+
+Status try_loopback(const Needs& needs) {
+  const int error = connect_to_itself();
+  if (error == 0) return {};
+  return lacks(fmt::format(
+      "{} connects its ranks at 127.0.0.1, and a connection there fails: {}; set the loopback "
+      "interface up (ip link set lo up)",
+      needs.who, std::strerror(error)));
+}
+
 Status try_all(const Needs& needs) {
+  if (needs.loopback) LOCKSTEP_RETURN_IF_ERROR(try_loopback(needs));
   LOCKSTEP_RETURN_IF_ERROR(try_own_program(needs));
   if (needs.shared_bytes > 0) LOCKSTEP_RETURN_IF_ERROR(try_shared_memory(needs));
   if (needs.file_bytes > 0) LOCKSTEP_RETURN_IF_ERROR(try_files(needs));
@@ -190,8 +227,10 @@ int try_file_in(const std::string& folder, std::uint64_t bytes) {
 Needs needs_of(LaneKind lane, const Subject& subject, int jobs) {
   const auto workers = static_cast<std::uint64_t>(std::max(jobs, 1));
   Needs needs;
-  needs.who =
-      fmt::format("the {} lane with {} {}", name_of(lane), workers, workers == 1 ? "job" : "jobs");
+  // What the simulator needs, every lane does, and it is asked for first.
+  const std::string who =
+      lane == LaneKind::kSim ? "this program" : fmt::format("the {} lane", name_of(lane));
+  needs.who = fmt::format("{} with {} {}", who, workers, workers == 1 ? "job" : "jobs");
   if (lane == LaneKind::kSim) {
     needs.descriptors = 8 + workers;
     needs.threads = 1 + workers;
@@ -199,6 +238,7 @@ Needs needs_of(LaneKind lane, const Subject& subject, int jobs) {
     return needs;
   }
   needs.own_program = true;
+  needs.loopback = lane == LaneKind::kGloo;
   needs.descriptors = 512;
   needs.threads = 64 + 80 * workers;
   needs.address_bytes = 2048 * kMiB;

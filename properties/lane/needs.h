@@ -22,6 +22,7 @@ struct Needs {
   std::uint64_t file_bytes = 0;     // in the folder for temporary files
   std::uint64_t shared_bytes = 0;   // in /dev/shm
   bool own_program = false;         // found by the name that /proc has for it
+  bool loopback = false;            // connections to this machine, at 127.0.0.1
 };
 
 Needs needs_of(LaneKind lane, const Subject& subject, int jobs);

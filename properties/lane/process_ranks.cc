@@ -88,6 +88,9 @@ std::string ProcessRanks::end(Processes& processes, std::uint32_t rank,
     ::close(process.fd);
     process = {};
   }
+  const bool is_ours =
+      subject_.kind == Subject::Kind::kProduction || subject_.kind == Subject::Kind::kSeeded;
+  cause_outside_ = status ? properties::cause_outside(*status, !is_ours) : "";
   return status ? describe_end(*status) : "closed its connection and went on, and was killed";
 }
 
@@ -138,8 +141,9 @@ class ProcessRanks::Lines final : public RankLines {
   }
 
   std::string end(std::uint32_t rank, std::chrono::milliseconds patience) override {
-    return ProcessRanks::end(processes_, rank, patience);
+    return owner_.end(processes_, rank, patience);
   }
+  std::string cause_outside() const override { return owner_.cause_outside_; }
 
   void watch() override {
     constexpr auto kInterval = std::chrono::milliseconds(500);

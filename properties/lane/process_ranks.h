@@ -51,15 +51,16 @@ class ProcessRanks {
   Status start(Processes& processes, std::uint32_t first, std::uint32_t count);
   // Kills the rank's process, unless it ends by itself within `patience`. Returns in words how it
   // ended.
-  static std::string end(Processes& processes, std::uint32_t rank,
-                         std::chrono::milliseconds patience = {});
+  std::string end(Processes& processes, std::uint32_t rank,
+                  std::chrono::milliseconds patience = {});
 
   const Subject subject_;
   const LaneKind lane_;
   RankForkServer fork_server_;  // for the subject's rank program, if it names one
   Processes processes_;
   Processes threads_;
-  bool was_starved_ = false;  // in the last run
+  bool was_starved_ = false;   // in the last run
+  std::string cause_outside_;  // of the end of the last process that was ended
   // RankLines::group_name(): of the ranks of the last run if it ended well; otherwise of none.
   std::uint64_t group_ = 0;
   std::uint32_t group_world_ = 0;

@@ -54,9 +54,9 @@ class RankHost {
       const auto wait = std::clamp(std::chrono::ceil<milliseconds>(due), milliseconds(0), turn);
       pollfd entries[] = {{line_, POLLIN, 0}, {child_fd_, POLLIN, 0}};
       if (::poll(entries, 2, static_cast<int>(wait.count())) <= 0) continue;
-      if (entries[0].revents != 0 && !obey()) return {};
+      if (entries[0].revents != 0 && !obey()) return broken_;
       // What the controller said may have ended the child.
-      if (entries[1].revents != 0 && child_fd_ == entries[1].fd && !hear()) return {};
+      if (entries[1].revents != 0 && child_fd_ == entries[1].fd && !hear()) return broken_;
     }
   }
 
@@ -65,16 +65,38 @@ class RankHost {
     return send_message(line_, kind + text, kMessageLimit);
   }
 
-  // Both return false when the line is lost, which ends this host.
+  // The controller says something that no controller says: this host ends with an error.
+  bool complain(const std::string& what) {
+    broken_ = Status(Code::kCorrupted,
+                     "the controller " + what +
+                         ", so that this rank ends: is --store the address of a controller of the "
+                         "same version of Lockstep?");
+    return false;
+  }
+
+  // Both return false when the line is lost, which ends this host in peace, or is of no use.
   bool obey() {
     std::string text;
-    if (receive_message(line_, text, kMessageLimit) != Receive::kMessage || text.empty())
-      return false;
+    switch (receive_message(line_, text, kMessageLimit)) {
+      case Receive::kClosed:
+        return false;
+      case Receive::kTimeout:
+        return complain("has sent a part of a message and no more");
+      case Receive::kForeign:
+        return complain("has sent what is no message");
+      case Receive::kMessage:
+        break;
+    }
+    if (text.empty()) return complain("has sent an empty message");
     const std::string body = text.substr(1);
     switch (text[0]) {
       case kRequest:
-        if (const Status status = prepare(body); !status.ok())
-          return say(kEnded, "did not start: " + status.failure().detail);
+        try {
+          if (const Status status = prepare(body); !status.ok())
+            return say(kEnded, "did not start: " + status.failure().detail);
+        } catch (const nlohmann::json::exception&) {
+          return complain("has sent a request that cannot be read");
+        }
         return give(body);
       case kToRank:
         return give(body);
@@ -90,7 +112,7 @@ class RankHost {
       case kHeal:
         return say(kHealed, heal());
       default:
-        return false;
+        return complain("has sent a message of an unknown kind");
     }
   }
 
@@ -208,6 +230,7 @@ class RankHost {
   std::string child_program_;  // as of start_child()
   bool wants_continue_ = false;
   bool waits_for_store_ = false;  // the rank stops until its faults of the store have begun
+  Status broken_;                 // why the line is of no use; ok: the controller has hung up
 };
 
 // Leaves the network for a namespace, and waits until the controller has plugged that in.

@@ -305,6 +305,9 @@ class RankRun {
 
   void crashed(std::uint32_t rank) {
     const std::string how = lines_.end(rank, kEndLimit);
+    const std::string cause = lines_.cause_outside();
+    if (!cause.empty())
+      return give_up(Observation::End::kNotRun, fmt::format("rank {} {}: {}", rank, how, cause));
     give_up(Observation::End::kCrashed, fmt::format("rank {} {}", rank, how));
   }
 

@@ -43,6 +43,8 @@ class RankLines {
   // Kills the rank's process, unless it ends by itself within `patience`. Returns in words how it
   // ended.
   virtual std::string end(std::uint32_t rank, std::chrono::milliseconds patience) = 0;
+  // After end(): why the process was ended from outside (process_end.h), if the lines can tell.
+  virtual std::string cause_outside() const { return {}; }
 
   // Called again and again while ranks run.
   virtual void watch() {}

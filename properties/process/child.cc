@@ -149,6 +149,7 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
     return refused_by_system("no socket for a process of its own can be made", errno);
   how_lost_.clear();
+  end_status_.reset();
   nonce_ = make_nonce();
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
@@ -237,6 +238,7 @@ Child::Received Child::lose(const std::string& why) {
   const bool has_exited = WIFEXITED(*status);
   if (has_exited && WEXITSTATUS(*status) == kClosedStatus) return lose_now(why);
   if (has_exited && WEXITSTATUS(*status) == kForeignStatus) return lose_now(kWrote);
+  end_status_ = status;
   return lose_now(describe_end(*status) +
                   (has_exited ? ", without having said that it was done" : ""));
 }

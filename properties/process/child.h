@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -87,6 +88,8 @@ class Child {
   Received receive(std::string& text, std::chrono::milliseconds limit);
   // "was killed by signal 6 (Aborted)"
   const std::string& how_lost() const { return how_lost_; }
+  // As waitpid() returned it; nothing if the child was lost in another way than by its end.
+  std::optional<int> end_status() const { return end_status_; }
 
   // Kills the child and the processes of its group.
   void end();
@@ -100,6 +103,7 @@ class Child {
   int fd_ = -1;
   std::uint64_t nonce_ = 0;
   std::string how_lost_;
+  std::optional<int> end_status_;
 };
 
 }  // namespace lockstep::properties

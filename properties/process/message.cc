@@ -16,6 +16,7 @@ using Deadline = std::optional<Clock::time_point>;
 
 constexpr std::uint64_t kMark = 0x4c6f636b73746570;  // "Lockstep"
 constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 30;
+constexpr std::size_t kFirstPart = std::size_t{64} << 10;
 
 struct Header {
   std::uint64_t mark = kMark;
@@ -85,8 +86,15 @@ Receive receive_message(int fd, std::string& text, std::optional<std::chrono::mi
   got = receive_all(fd, reinterpret_cast<char*>(&header.bytes), sizeof header.bytes, deadline);
   if (got != Receive::kMessage) return got;
   if (header.bytes > kMaxMessageBytes) return Receive::kForeign;
-  text.resize(header.bytes);
-  return receive_all(fd, text.data(), text.size(), deadline);
+  // Memory is asked for as bytes come: the length alone may be anybody's.
+  text.clear();
+  while (text.size() < header.bytes) {
+    const std::size_t begin = text.size();
+    text.resize(begin + std::min<std::uint64_t>(header.bytes - begin, std::max(begin, kFirstPart)));
+    got = receive_all(fd, text.data() + begin, text.size() - begin, deadline);
+    if (got != Receive::kMessage) return got;
+  }
+  return Receive::kMessage;
 }
 
 }  // namespace lockstep::properties

@@ -1,6 +1,7 @@
 // Messages between our own processes over a socket: a mark, a length, then that many bytes. Every
 // wait of the requesting process has a deadline. A subject shares its process with one end, so the
-// received bytes may be anything; bytes without the mark are reported as foreign.
+// received bytes may be anything; bytes without the mark are reported as foreign. A message takes
+// no more memory than twice what has arrived of it, whatever length it announces.
 //
 // Threads: one caller for each end.
 #pragma once

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
+#include <cstring>
 
 namespace lockstep::properties {
 namespace {
@@ -80,6 +82,22 @@ TEST_F(Message, AnEndThatIsGoneIsTold) {
 // As to a process that is stopped.
 TEST_F(Message, SendingToOneWhoDoesNotReadEndsAtTheLimit) {
   EXPECT_FALSE(send_message(fds_[0], std::string(16 << 20, 'x'), kSoonRead));
+}
+
+TEST_F(Message, TakesNoMemoryForWhatIsAnnouncedAlone) {
+  std::array<int, 2> other{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, other.data()), 0);
+  ASSERT_TRUE(send_message(other[0], "text", kLongRead));
+  std::string bytes(64, '\0');
+  ASSERT_EQ(::read(other[1], bytes.data(), bytes.size()), 20);
+  ::close(other[0]);
+  ::close(other[1]);
+  bytes.resize(20);
+  constexpr std::uint64_t kAnnounced = std::uint64_t{1} << 30;
+  std::memcpy(bytes.data() + 8, &kAnnounced, sizeof kAnnounced);
+  write_bytes(bytes);
+  EXPECT_EQ(receive(kSoonRead), Receive::kTimeout);
+  EXPECT_LT(text_.capacity(), kAnnounced / 16);
 }
 
 }  // namespace

@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
+#include <utility>
 
 namespace lockstep::properties {
 
@@ -17,6 +22,44 @@ std::string describe_end(int wait_status) {
   }
   if (WIFEXITED(wait_status)) return fmt::format("exited with status {}", WEXITSTATUS(wait_status));
   return "ended in an unknown way";
+}
+
+namespace {
+
+// How many processes this system has killed because memory ran out. 0 if it does not say.
+std::uint64_t memory_kills() {
+  std::ifstream counters("/proc/vmstat");
+  std::string name;
+  for (std::uint64_t count = 0; counters >> name >> count;)
+    if (name == "oom_kill") return count;
+  return 0;
+}
+
+std::uint64_t g_memory_kills_seen = memory_kills();
+
+bool has_system_killed_since() {
+  const std::uint64_t seen = std::exchange(g_memory_kills_seen, memory_kills());
+  return g_memory_kills_seen > seen;
+}
+
+bool has_time_limit() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+}  // namespace
+
+std::string cause_outside(int wait_status, bool may_signal_itself) {
+  if (!WIFSIGNALED(wait_status)) return {};
+  const int signal = WTERMSIG(wait_status);
+  if (signal == SIGXCPU || (signal == SIGKILL && has_time_limit()))
+    return "the limit on its processor time (ulimit -t) was reached: raise it";
+  if (signal == SIGKILL && has_system_killed_since())
+    return "the system killed it because memory ran out: run fewer jobs (--jobs), or less beside "
+           "it";
+  const bool is_sent = signal == SIGKILL || signal == SIGTERM || signal == SIGHUP ||
+                       signal == SIGINT || signal == SIGQUIT;
+  return is_sent && !may_signal_itself ? "nothing in it sends that signal: somebody else did" : "";
 }
 
 bool has_ended(pid_t child) {

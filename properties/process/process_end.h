@@ -14,6 +14,12 @@ namespace lockstep::properties {
 // "exited with status 3".
 std::string describe_end(int wait_status);
 
+// Why a process ended that was ended from outside, as far as the system tells: by a limit on its
+// time (ulimit -t), for lack of memory, or by a signal that somebody sent. Empty if it may have
+// ended by itself. `may_signal_itself`: something in the process, such as a user's reducer, may
+// have sent the signal.
+std::string cause_outside(int wait_status, bool may_signal_itself);
+
 // Returns whether the child has ended; the caller can still wait for it.
 bool has_ended(pid_t child);
 

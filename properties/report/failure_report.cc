@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "properties/case/describe.h"
+#include "properties/process/shell_word.h"
 
 namespace lockstep::properties {
 namespace {
@@ -114,15 +115,6 @@ std::string compared_line(const RunReport& report) {
 
 }  // namespace
 
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:,=+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char each : word) quoted += each == '\'' ? "'\\''" : std::string(1, each);
-  return quoted + "'";
-}
-
 std::string replay_line(const FailureReport& report) {
   std::string out = fmt::format("{} replay {} --lane {}", shell_word(report.program),
                                 shell_word(report.case_file), report.lane);
@@ -130,7 +122,7 @@ std::string replay_line(const FailureReport& report) {
     out += " --subject " + shell_word(report.subject);
   if (!report.against.empty()) out += " --against " + shell_word(report.against);
   if (!report.contract.empty()) out += " --contract " + report.contract;
-  if (!report.nccl.empty()) out += " --nccl " + report.nccl;
+  if (!report.nccl.empty()) out += " --nccl " + shell_word(report.nccl);
   return out;
 }
 

@@ -34,9 +34,6 @@ struct FailureReport {
   std::string commit;
 };
 
-// Returns the word as a shell reads it: between quotes if it has a space, say.
-std::string shell_word(const std::string& word);
-
 // How far a run was after some seconds.
 struct RunProgress {
   double seconds = 0;

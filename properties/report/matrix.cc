@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "properties/process/shell_word.h"
 #include "properties/report/failure_report.h"
 #include "reducer/base/check.h"
 

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "properties/process/terminal.h"
 #include "properties/report/matrix.h"
 #include "properties/report/page.h"
 
@@ -146,14 +147,28 @@ std::string title_of(const Matrix& matrix) {
                      matrix.subjects.size() == 1 ? "" : "s");
 }
 
-// Markdown's own signs in a cell.
+// Text of others without the signs of Markdown and HTML, in one line.
 std::string for_markdown(const std::string& text) {
+  constexpr std::string_view kSigns = "\\`*_[]<>|&~$";
   std::string out;
-  for (const char c : text) {
-    if (c == '|' || c == '<' || c == '*' || c == '_') out += '\\';
+  for (const char c : printable_line(text)) {
+    if (kSigns.find(c) != std::string_view::npos) out += '\\';
     out += c;
   }
   return out;
+}
+
+// Code in a line: between more backticks than the text has in a row.
+std::string code_for_markdown(const std::string& text) {
+  const std::string line = printable_line(text);
+  std::size_t longest = 0;
+  std::size_t run = 0;
+  for (const char c : line) {
+    run = c == '`' ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  const std::string fence(longest + 1, '`');
+  return longest == 0 ? fence + line + fence : fence + " " + line + " " + fence;
 }
 
 std::string markdown_row(const std::vector<std::string>& texts) {
@@ -350,8 +365,8 @@ std::string to_table(const Matrix& matrix) {
 }
 
 std::string to_markdown(const Matrix& matrix) {
-  std::string out = fmt::format("# {}\n\nMade by `{}` (commit {}).\n\n", title_of(matrix),
-                                matrix.command, matrix.commit);
+  std::string out = fmt::format("# {}\n\nMade by {} (commit {}).\n\n", title_of(matrix),
+                                code_for_markdown(matrix.command), for_markdown(matrix.commit));
   for (const std::string& line : legend_of(matrix)) out += line + "\n";
   std::string section;
   for (const TextRow& row : text_rows(matrix, to_text)) {
@@ -372,8 +387,8 @@ std::string to_markdown(const Matrix& matrix) {
     if (before == nullptr || before->row != each.row)
       out += fmt::format("\n{}:\n\n", for_markdown(matrix.rows[each.row].label));
     before = &each;
-    out += fmt::format("- {}, {}: `{}`\n", for_markdown(matrix.subjects[each.subject].name),
-                       name_of(each.kind), replay_command(matrix, each));
+    out += fmt::format("- {}, {}: {}\n", for_markdown(matrix.subjects[each.subject].name),
+                       name_of(each.kind), code_for_markdown(replay_command(matrix, each)));
   }
   return out;
 }

@@ -118,6 +118,18 @@ TEST(Matrix, EveryFormHasCountsLanesAndCommands) {
   EXPECT_EQ(json.at("cases").at(3).at("results").at(1).at("lacks"), "sparse");
 }
 
+TEST(Matrix, TextOfOthersHasNoMeaningInMarkdown) {
+  Matrix matrix = example();
+  matrix.subjects[1].name = "./a|b <img src=x> [c](http://d) `e`\n# f \x1b[31m";
+  matrix.command = "lockstep matrix ``g`\n";
+  const std::string text = to_markdown(matrix);
+  EXPECT_THAT(text, HasSubstr("./a\\|b \\<img src=x\\> \\[c\\](http://d) \\`e\\`\\\\n# f "
+                              "\\\\u001b\\[31m"));
+  EXPECT_THAT(text, HasSubstr("Made by ``` lockstep matrix ``g`\\n ``` (commit"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(text, Not(HasSubstr("\n# f")));
+}
+
 TEST(Matrix, ThePageMarksWhatIsNewAndShadesWhatIsKnown) {
   Matrix matrix = example();
   matrix.cases[2].results[1] = failed(CellKind::kHang, Standing::kKnown);

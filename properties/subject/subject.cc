@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "faults/seeded/seeded.h"
+#include "properties/subject/brings_code.h"
 #include "properties/subject/declared_sums.h"
 #include "properties/subject/loader.h"
 #include "properties/subject/probe_library.h"
@@ -98,6 +99,10 @@ Result<Subject> find_subject(const std::string& text) {
   subject.capabilities = found->capabilities;
   subject.profile.sums = *declared_sums({}, found->scale);
   return subject;
+}
+
+bool brings_code(const std::string& text) {
+  return names_library(text) || text.starts_with(kTorchPrefix) || text.starts_with(kPythonPrefix);
 }
 
 Status open_subject(Subject& subject) {

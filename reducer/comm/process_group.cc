@@ -145,6 +145,12 @@ Status check_arguments(const Collective& collective, int size, int copies) {
   LOCKSTEP_CHECK_LT(0, size);
   LOCKSTEP_CHECK_LT(0, copies);
   const auto invalid = [](const char* text) { return Status(Code::kInvalidArgument, text); };
+  if (collective.op > Op::kAllGather)
+    return invalid("a collective has an operation that is none of Op");
+  if (size_of(collective.dtype) == 0)
+    return invalid("a collective has a dtype that is none of DType");
+  if (collective.reduction > Reduction::kRankOrdered)
+    return invalid("a collective has a reduction that is none of Reduction");
   const std::uint64_t most = std::numeric_limits<std::int64_t>::max() / size_of(collective.dtype) /
                              static_cast<std::uint64_t>(size) / static_cast<std::uint64_t>(copies);
   if (collective.op == Op::kBroadcast && (collective.root < 0 || collective.root >= size))

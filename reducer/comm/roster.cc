@@ -1,8 +1,10 @@
 #include "reducer/comm/roster.h"
 
 #include <algorithm>
+#include <new>
 
 #include "reducer/base/check.h"
+#include "reducer/comm/checked_store.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -188,8 +190,9 @@ Result<std::int64_t> next_generation(Store& store, std::int64_t first) {
 
 }  // namespace
 
-Result<Roster> agree_on_roster(Store& store, const Roster& last, const RosterOptions& options,
-                               Deadline deadline) {
+Result<Roster> agree_on_roster(Store& shared, const Roster& last, const RosterOptions& options,
+                               Deadline deadline) try {
+  CheckedStore store(shared);
   if (Status status = check(options); !status.ok()) return failed(status);
   if (last.generation != kNone) {
     auto roster = Candidate(store, last, last.generation + 1, options, deadline).run();
@@ -214,10 +217,14 @@ Result<Roster> agree_on_roster(Store& store, const Roster& last, const RosterOpt
     auto roster = Candidate(store, last, generation, options, deadline).run();
     if (!roster || roster->rank != kNone) return roster;
   }
+} catch (const std::bad_alloc&) {
+  return failed(out_of_memory());
 }
 
-Result<bool> somebody_waits(Store& store, const Roster& roster) {
-  return store.contains(place_key(roster.generation + 1, false, 0));
+Result<bool> somebody_waits(Store& store, const Roster& roster) try {
+  return CheckedStore(store).contains(place_key(roster.generation + 1, false, 0));
+} catch (const std::bad_alloc&) {
+  return failed(out_of_memory());
 }
 
 }  // namespace LOCKSTEP_NS

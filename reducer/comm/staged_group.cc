@@ -22,7 +22,8 @@ std::list<T> first_of(std::list<T>& list) {
 
 Result<std::unique_ptr<StagedGroup>> StagedGroup::create(std::shared_ptr<ProcessGroup> group,
                                                          Device& device) {
-  LOCKSTEP_CHECK(group != nullptr);
+  if (group == nullptr)
+    return failed(Status(Code::kInvalidArgument, "the process group is null: connect one first"));
   const Result<Stream> stream = device.new_stream();
   if (!stream) return failed(stream.error());
   return std::unique_ptr<StagedGroup>(new StagedGroup(std::move(group), device, *stream));

@@ -5,7 +5,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
+
+#include "reducer/comm/checked_store.h"
 
 namespace lockstep {
 namespace {
@@ -80,6 +85,46 @@ TEST(PrefixStore, TimeoutNamesTheWholeKey) {
   const auto missing = store.get("k", Deadline::in(milliseconds(1)));
   ASSERT_FALSE(missing.has_value());
   EXPECT_NE(missing.error().to_string().find("'group/3/k'"), std::string::npos);
+}
+
+class ThrowingStore final : public Store {
+ public:
+  Result<bool> set(std::string_view, std::string_view) override {
+    throw std::runtime_error("no shelf");
+  }
+  Result<std::string> get(std::string_view, Deadline) override { throw 7; }
+  Result<bool> contains(std::string_view) override { throw std::bad_alloc(); }
+};
+
+TEST(CheckedStore, AnExceptionBecomesAStatusWithItsText) {
+  CheckedStore store(std::make_shared<ThrowingStore>());
+  const Result<bool> set = store.set("k", "v");
+  ASSERT_FALSE(set.has_value());
+  EXPECT_EQ(set.error().code(), Code::kTransport);
+  EXPECT_EQ(set.error().failure().detail, "the store threw an exception: no shelf");
+  const Result<std::string> value = store.get("k", Deadline::never());
+  ASSERT_FALSE(value.has_value());
+  EXPECT_EQ(value.error().code(), Code::kTransport);
+  EXPECT_THROW(static_cast<void>(store.contains("k")), std::bad_alloc);
+}
+
+TEST(CheckedStore, ReturnsWhatTheInnerStoreReturns) {
+  HashStore inner;
+  CheckedStore store(inner);
+  EXPECT_TRUE(store.set("k", "v").value());
+  EXPECT_FALSE(store.set("k", "w").value());
+  EXPECT_EQ(inner.get("k", Deadline::never()).value(), "v");
+  EXPECT_TRUE(store.contains("k").value());
+  EXPECT_EQ(store.get("none", Deadline::in(milliseconds(0))).error().code(), Code::kTimeout);
+}
+
+TEST(CheckedStore, ANullStoreIsAnInvalidArgumentAlsoBehindAPrefix) {
+  for (const auto& store : {std::shared_ptr<Store>(std::make_shared<CheckedStore>(nullptr)),
+                            std::shared_ptr<Store>(std::make_shared<PrefixStore>("p", nullptr))}) {
+    EXPECT_EQ(store->set("k", "v").error().code(), Code::kInvalidArgument);
+    EXPECT_EQ(store->get("k", Deadline::never()).error().code(), Code::kInvalidArgument);
+    EXPECT_EQ(store->contains("k").error().code(), Code::kInvalidArgument);
+  }
 }
 
 }  // namespace

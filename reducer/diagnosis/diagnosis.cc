@@ -46,14 +46,39 @@ std::vector<Side> sides_at(const std::vector<FlightRecord>& records, std::int64_
   return sides;
 }
 
+// The number of the first collective that the record still holds; that of the next one if it holds
+// none.
+std::int64_t first_kept(const FlightRecord& record) {
+  const auto kept = static_cast<std::int64_t>(record.collectives.size());
+  LOCKSTEP_CHECK_LE(kept, record.next_sequence);
+  return record.next_sequence - kept;
+}
+
+// Two records of which one ends before the other one begins: what lies between, one rank had not
+// started and the other one has forgotten.
+struct Gap {
+  const FlightRecord* ends = nullptr;
+  const FlightRecord* begins = nullptr;
+};
+
+std::optional<Gap> find_gap(const std::vector<FlightRecord>& records) {
+  if (records.empty()) return std::nullopt;
+  Gap gap{&records[0], &records[0]};
+  for (const FlightRecord& record : records) {
+    if (record.next_sequence < gap.ends->next_sequence) gap.ends = &record;
+    if (first_kept(record) > first_kept(*gap.begins)) gap.begins = &record;
+  }
+  if (gap.ends->next_sequence >= first_kept(*gap.begins)) return std::nullopt;
+  return gap;
+}
+
 // Finds the first sequence number, among those that all ranks still hold, at which ranks differ.
 std::optional<Diagnosis::Difference> first_difference(const std::vector<FlightRecord>& records) {
+  if (find_gap(records)) return std::nullopt;
   std::int64_t begin = 0;
   std::int64_t end = 0;
   for (const FlightRecord& record : records) {
-    const auto kept = static_cast<std::int64_t>(record.collectives.size());
-    LOCKSTEP_CHECK_LE(kept, record.next_sequence);
-    begin = std::max(begin, record.next_sequence - kept);
+    begin = std::max(begin, first_kept(record));
     end = std::max(end, record.next_sequence);
   }
   for (std::int64_t s = begin; s < end; ++s)
@@ -334,7 +359,8 @@ Status check_group(const std::vector<FlightRecord>& records) {
 }  // namespace
 
 bool Diagnosis::clean() const {
-  return suspects.empty() && silent.empty() && waits.empty() && !difference && !has_failed(*this);
+  return suspects.empty() && silent.empty() && waits.empty() && !difference && !has_failed(*this) &&
+         !find_gap(records);
 }
 
 std::string Diagnosis::to_string() const {
@@ -350,6 +376,11 @@ std::string Diagnosis::to_string() const {
     for (const Side& side : difference->sides)
       out += "  " + rank_list(side.ranks) + ": " +
              (side.collective ? side.collective->to_string() : "not started") + "\n";
+  } else if (const std::optional<Gap> gap = find_gap(records)) {
+    out += "the flight record of rank " + std::to_string(gap->ends->rank) + " ends before #" +
+           std::to_string(gap->ends->next_sequence) + ", and that of rank " +
+           std::to_string(gap->begins->rank) + " begins with #" +
+           std::to_string(first_kept(*gap->begins)) + ": nobody can tell where they first differ\n";
   } else {
     out += "the ranks with a flight record started the same collectives\n";
   }

@@ -248,6 +248,31 @@ TEST(Diagnosis, T1WhatOneRankHasForgottenIsNoDifference) {
   EXPECT_TRUE(diagnosis.clean()) << diagnosis.to_string();
 }
 
+// A collective that the one has completed is not where they first differ.
+TEST(Diagnosis, F6WhereRecordsDoNotOverlapNobodyCanTell) {
+  const Diagnosis diagnosis =
+      of({record(0, 2, {bucket(0, 0), bucket(0, 1)}),
+          record(1, 2, {bucket(32'000, 0), bucket(32'000, 1, State::kInFlight)}, 96'100)});
+  EXPECT_FALSE(diagnosis.difference.has_value());
+  EXPECT_TRUE(diagnosis.suspects.empty());
+  EXPECT_FALSE(diagnosis.clean());
+  const std::string text = diagnosis.to_string();
+  EXPECT_NE(
+      text.find("2 ranks, no suspect\nthe flight record of rank 0 ends before #2, and that of "
+                "rank 1 begins with #96100: nobody can tell where they first differ\n"),
+      std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("the first difference"), std::string::npos);
+}
+
+// Records that meet without a gap have something to compare: the next one of the rank behind.
+TEST(Diagnosis, F6RecordsThatMeetAreCompared) {
+  const Diagnosis diagnosis = of({record(0, 2, {bucket(0, 0), bucket(0, 1)}),
+                                  record(1, 2, {bucket(1, 0, State::kInFlight)}, 2)});
+  ASSERT_TRUE(diagnosis.difference.has_value());
+  EXPECT_EQ(diagnosis.difference->sequence, 2);
+}
+
 TEST(Diagnosis, AccountsOfDifferentGroupsAreRefused) {
   EXPECT_EQ(diagnose({}).error().code(), Code::kInvalidArgument);
   EXPECT_FALSE(diagnose({record(0, 2, {}), record(0, 2, {})}).has_value());

@@ -1,9 +1,9 @@
 #include "reducer/comm/gloo/gloo_context.h"
 
-#include <exception>
+#include <new>
 #include <utility>
 
-#include "reducer/base/check.h"
+#include "reducer/comm/checked_store.h"
 #include "reducer/comm/gloo/mesh.h"
 
 namespace lockstep {
@@ -11,11 +11,14 @@ inline namespace LOCKSTEP_NS {
 
 Result<std::shared_ptr<GlooContext>> GlooContext::connect(const std::shared_ptr<Store>& store,
                                                           int rank, int size,
-                                                          const GlooContextOptions& options) {
-  LOCKSTEP_CHECK(store != nullptr);
-  Result<std::unique_ptr<Mesh>> mesh = Mesh::connect(*store, rank, size, options);
+                                                          const GlooContextOptions& options) try {
+  if (store == nullptr) return failed(no_store());
+  CheckedStore checked(store);
+  Result<std::unique_ptr<Mesh>> mesh = Mesh::connect(checked, rank, size, options);
   if (!mesh) return failed(std::move(mesh.error()));
   return std::make_shared<GlooContext>(std::move(*mesh));
+} catch (const std::bad_alloc&) {
+  return failed(out_of_memory());
 }
 
 GlooContext::GlooContext(std::unique_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {}

@@ -440,10 +440,13 @@ Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::connect(std::shared_
 
 Result<std::unique_ptr<GlooProcessGroup>> GlooProcessGroup::create(
     std::shared_ptr<GlooContext> context, const GlooOptions& options) {
-  LOCKSTEP_CHECK(context != nullptr);
   const auto invalid = [](const char* text) {
     return failed(Status(Code::kInvalidArgument, text));
   };
+  if (context == nullptr) return invalid("the context of a Gloo group is null: connect one first");
+  if (options.algorithm != GlooOptions::Algorithm::kRing &&
+      options.algorithm != GlooOptions::Algorithm::kBcube)
+    return invalid("the algorithm of a Gloo group is neither kRing nor kBcube");
   if (options.workers < 1 || options.workers > kMaxWorkers)
     return invalid("a Gloo group has 1 to 8 workers");
   if (options.timeout <= platform::Duration(0))

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
+#include "reducer/comm/checked_store.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -19,12 +20,11 @@ constexpr std::string_view kIdFollows = "id:";
 using platform::Deadline;
 
 NcclPeers::NcclPeers(std::shared_ptr<Store> store, int rank, int size, const NcclOptions& options)
-    : store_(std::move(store)),
+    : store_(std::make_shared<CheckedStore>(std::move(store))),
       rank_(rank),
       size_(size),
       options_(options),
       failure_key_(key("failure")) {
-  LOCKSTEP_CHECK(store_ != nullptr);
   LOCKSTEP_CHECK_LE(0, rank);
   LOCKSTEP_CHECK_LT(rank, size);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reducer/base/check.h"
+#include "reducer/comm/checked_store.h"
 #include "reducer/comm/nccl/nccl_group_impl.h"
 #include "reducer/device/grow.h"
 
@@ -216,7 +217,7 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::connect(const NcclAp
                                                                     std::shared_ptr<Store> store,
                                                                     int rank, int size,
                                                                     const NcclOptions& options) {
-  LOCKSTEP_CHECK(store != nullptr);
+  if (store == nullptr) return failed(no_store());
   if (Status status = check_options(options, rank, size); !status.ok())
     return failed(std::move(status));
   Result<Stream> stream = device.new_stream();
@@ -230,7 +231,7 @@ Result<std::unique_ptr<NcclProcessGroup>> NcclProcessGroup::shrink(NcclProcessGr
                                                                    std::vector<int> excluded,
                                                                    std::shared_ptr<Store> store,
                                                                    const NcclOptions& options) {
-  LOCKSTEP_CHECK(store != nullptr);
+  if (store == nullptr) return failed(no_store());
   Impl& parent = *group.impl_;
   // NCCL counts the entries, so a rank that is named twice would count as two.
   std::sort(excluded.begin(), excluded.end());
