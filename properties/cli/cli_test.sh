@@ -139,9 +139,9 @@ grep -q "seed 1: 20 cases in" err || fail "the summary is lost with a closed sta
   echo $? >code
 } | true
 [[ $(cat code) -eq 1 ]] || fail "a closed pipe gave exit code $(cat code)"
-grep -q "static graphs\|static mode" err || fail "what should stand in a closed pipe is lost"
+[[ ! -s err ]] || fail "what should stand in a closed pipe floods standard error"
 
-# The manual of a pager that was left does not flood the terminal.
+# Nor does the manual of a pager that was left.
 {
   sleep 0.2
   "$program" man 2>err

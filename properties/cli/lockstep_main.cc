@@ -1,5 +1,6 @@
 // The program `lockstep`. README.md and --help describe its options and exit codes.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -31,6 +32,7 @@
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/hosts.h"
+#include "properties/cli/kept_folder.h"
 #include "properties/cli/matrix.h"
 #include "properties/cli/number_options.h"
 #include "properties/cli/numbers.h"
@@ -67,6 +69,7 @@ struct Arguments {
   std::string nccl;
   bool is_played = false;
   std::string contract = "own";
+  std::string values = "own";
   std::vector<std::string> subjects;  // of `matrix`
   std::string phase_faults;           // of `matrix`
   std::string faults = "swarm";
@@ -157,6 +160,9 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
   if (arguments.contract == "lockstep") hold_to_lockstep(subject);
+  if (arguments.values == "exact" && !arguments.against.empty())
+    return "--values: two subjects are compared bit by bit, so leave out --against";
+  if (arguments.values == "exact") hold_to_values_alone(subject);
   if (!arguments.against.empty())
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
   if (lane == LaneKind::kSim && !arguments.nccl.empty())
@@ -182,6 +188,14 @@ void add_contract(CLI::App& command, Arguments& arguments) {
                   "what PyTorch does), or lockstep")
       ->capture_default_str()
       ->check(CLI::IsMember({"own", "lockstep"}));
+  command
+      .add_option(
+          "--values", arguments.values,
+          "own: every bit, collective and error is as the contract says; exact: the subject "
+          "may add in any order, divide where it likes, and lay out its buckets itself, and "
+          "cases have values of which all sums are exact")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"own", "exact"}));
 }
 
 void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lanes) {
@@ -343,8 +357,58 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   return run_shard(options);
 }
 
+bool loads_a_file(const std::string& subject) {
+  return subject != "reducer" && !subject.starts_with("seeded:") && subject != "torch";
+}
+
+bool belongs_to_another_user(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && info.st_uid != ::geteuid() && info.st_uid != 0;
+}
+
+// What the user does not name is as it was when the case was found. Returns an error text.
+std::string take_found_with(const CLI::App& command, Arguments& arguments) {
+  const Result<FoundWith> found = read_found_with(arguments.case_file);
+  if (!found) return found.error().failure().detail;
+  const auto is_named = [&](const char* option) {
+    const CLI::Option* const known = command.get_option_no_throw(option);
+    return known == nullptr || known->count() != 0;
+  };
+  const auto take = [&](const char* option, std::string& value, const std::string& of_case) {
+    if (!is_named(option) && !of_case.empty()) value = of_case;
+  };
+  // The parser checks what the user names, and nobody what a file says.
+  const auto is_one_of = [](const std::string& text, std::vector<std::string> words) {
+    return text.empty() || std::find(words.begin(), words.end(), text) != words.end();
+  };
+  if (!is_one_of(found->lane, {"sim", "gloo", "nccl", "hosts"}) ||
+      !is_one_of(found->contract, {"own", "lockstep"}) ||
+      !is_one_of(found->values, {"own", "exact"}))
+    return arguments.case_file + ": found_with names a lane, a contract or values that are none";
+  if (is_named("--subject")) {
+    const bool has_own_lane =
+        arguments.subject.starts_with("torch") || arguments.subject.starts_with("python:");
+    if (!has_own_lane) take("--lane", arguments.lane, found->lane);
+    return {};
+  }
+  for (const std::string& each : {found->subject, found->against})
+    if (!each.empty() && loads_a_file(each) && belongs_to_another_user(arguments.case_file))
+      return fmt::format(
+          "{} belongs to another user, so what it names, '{}', is not run: name it with --subject",
+          arguments.case_file, each);
+  take("--subject", arguments.subject, found->subject);
+  take("--lane", arguments.lane, found->lane);
+  take("--against", arguments.against, found->against);
+  take("--contract", arguments.contract, found->contract);
+  take("--values", arguments.values, found->values);
+  take("--nccl", arguments.nccl, found->nccl);
+  return {};
+}
+
 // The case itself must be one that the subject can run: otherwise nothing was fixed.
 int fixed_command(Arguments& arguments, const CLI::App& command) {
+  if (const std::string wrong = take_found_with(command, arguments); !wrong.empty())
+    return complain(wrong);
   Result<Case> around = read_case(arguments.case_file);
   if (!around) return complain(around.error());
   const Result<Subject> subject = find_subject(arguments.subject);
@@ -364,9 +428,11 @@ int generate_command(Arguments& arguments, const CLI::App& command) {
   return run_generate(options);
 }
 
-int replay(Arguments& arguments) {
+int replay(Arguments& arguments, const CLI::App& command) {
   ReplayOptions& options = arguments.replay;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+  if (const std::string wrong = take_found_with(command, arguments); !wrong.empty())
+    return complain(wrong);
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
@@ -375,9 +441,11 @@ int replay(Arguments& arguments) {
   return run_replay(options);
 }
 
-int shrink_command(Arguments& arguments) {
+int shrink_command(Arguments& arguments, const CLI::App& command) {
   ShrinkCommandOptions& options = arguments.shrink;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+  if (const std::string wrong = take_found_with(command, arguments); !wrong.empty())
+    return complain(wrong);
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
@@ -424,6 +492,7 @@ int matrix(Arguments& arguments) {
   const bool has_too_few = arguments.lane == "hosts" && *most > host_count();
   if (has_phases && has_too_few)
     return complain(fmt::format("--ranks {}: the lane hosts has {} hosts", *most, host_count()));
+  options.corpus = kept_folder(options.corpus);
   return run_matrix(options);
 }
 
@@ -442,11 +511,18 @@ void add_interleaved(CLI::App& command, bool& is_interleaved) {
                    "and not in one of six");
 }
 
+std::string kinds_of_faults() {
+  std::string names;
+  for (int kind = 0; kind < faults::kKinds; ++kind)
+    names += (kind == 0 ? "" : " ") + std::string(faults::name_of(static_cast<faults::Kind>(kind)));
+  return names;
+}
+
 // Adds the options of the generator, for `fuzz` and `generate`.
 void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
   command
       .add_option("--faults", arguments.faults,
-                  "swarm, none, or kinds of faults with commas between them")
+                  "swarm, none, or kinds of faults with commas between them: " + kinds_of_faults())
       ->capture_default_str();
   command
       .add_option("--transport", arguments.transport,
@@ -512,8 +588,11 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   CLI::App* fuzz_app =
       app.add_subcommand("fuzz", "generate cases and run them until something fails");
   add_lane_and_subject(*fuzz_app, arguments, true);
+  add_contract(*fuzz_app, arguments);
   auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to run");
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
+  add_whole(*fuzz_app, "--least", f.least,
+            "a run in which fewer cases than this pass is inconclusive (exit code 2)");
   add_sources_of_cases(*fuzz_app, arguments);
   add_run_of_cases(*fuzz_app, f);
   fuzz_app->add_flag("--states", f.shows_states,
@@ -530,6 +609,7 @@ CLI::App* add_fixed(CLI::App& app, Arguments& arguments) {
       "run a case that used to fail, and its neighbours: other schedules, values, options");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
+  add_contract(*command, arguments);
   auto* time = add_seconds(*command, "--time", arguments.fuzz.seconds, "seconds to run");
   add_whole(*command, "--cases", arguments.fuzz.cases, "cases to run, instead of a time", 1)
       ->excludes(time);
@@ -632,6 +712,7 @@ int exhaust_command(Arguments& arguments) {
     return complain(wrong);
   if (lane != LaneKind::kSim)
     return complain("the subject 'torch' has no lane in the simulator, which the search needs");
+  options.folder = kept_folder(options.folder);
   return run_exhaust(options);
 }
 
@@ -698,6 +779,9 @@ CLI::App* add_replay(CLI::App& app, Arguments& arguments) {
   command->add_option("--json", arguments.replay.json, "write a report to this file");
   command->add_option("--html", arguments.replay.html,
                       "write a page with what each rank did to this file");
+  command->add_flag("--in-process", arguments.replay.in_process,
+                    "run the case in this process, once and without a time limit, for a debugger: "
+                    "gdb --args lockstep replay CASE --in-process");
   command->add_flag("--expect-fail", arguments.replay.expect_fail,
                     "exit with 0 if it fails, with 2 if not");
   return command;
@@ -756,8 +840,8 @@ std::vector<Command> add_commands_on_cases(CLI::App& app, Arguments& a) {
   CLI::App* generate_app = add_generate(app, a);
   return {{fuzz_app, [=, &a] { return fuzz(a, *fuzz_app); }},
           {fixed_app, [=, &a] { return fixed_command(a, *fixed_app); }},
-          {replay_app, [&a] { return replay(a); }},
-          {shrink_app, [&a] { return shrink_command(a); }},
+          {replay_app, [=, &a] { return replay(a, *replay_app); }},
+          {shrink_app, [=, &a] { return shrink_command(a, *shrink_app); }},
           {show_app, [&a] { return run_show(a.case_file); }},
           {generate_app, [=, &a] { return generate_command(a, *generate_app); }},
           {add_export(app, a.to_export), [&a] { return run_export(a.to_export); }}};
@@ -809,6 +893,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
                         a.corpus_check.subject = std::move(*subject);
                         const int code = refuse_machine(LaneKind::kGloo, a.corpus_check.subject,
                                                         a.corpus_check.jobs);
+                        a.corpus_check.folder = kept_folder(a.corpus_check.folder);
                         return code != 0 ? code : run_corpus_check(a.corpus_check);
                       }});
 
@@ -830,6 +915,19 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   return commands;
 }
 
+// Puts the commands of `--help` under a few headings, in place of one long list.
+void group_commands(CLI::App& app) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> groups = {
+      {"Find failures", {"new", "fuzz", "exhaust", "matrix", "campaign", "component", "eval"}},
+      {"Work on a case", {"replay", "shrink", "fixed", "show", "generate", "export", "corpus"}},
+      {"Explain what a job or a library did", {"diagnose", "explain-bits", "orders", "scaling"}},
+      {"This machine and this program", {"demo", "doctor", "rank", "completion", "man"}}};
+  for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; }))
+    for (const auto& [title, names] : groups)
+      if (std::find(names.begin(), names.end(), command->get_name()) != names.end())
+        command->group(title);
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Lockstep checks data-parallel gradient reducers against a slow model, bit for bit.",
                "lockstep");
@@ -846,6 +944,7 @@ int run(int argc, char** argv) {
   std::vector<Command> commands = add_commands_on_cases(app, arguments);
   for (Command& command : add_other_commands(app, arguments))
     commands.push_back(std::move(command));
+  group_commands(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

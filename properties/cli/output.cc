@@ -12,6 +12,7 @@ namespace lockstep::properties {
 namespace {
 
 bool g_is_broken = false;
+bool g_has_reader = true;  // false: standard output is a pipe whose reader has gone
 
 extern "C" void on_closed_pipe(int) {}
 
@@ -40,12 +41,14 @@ void tell(std::string_view text) {
   if (!g_is_broken) {
     if (write_whole(text)) return;
     g_is_broken = true;
+    g_has_reader = errno != EPIPE;
+    if (!g_has_reader) return;
     std::fprintf(stderr,
                  "lockstep: cannot write to standard output: %s; what should stand there "
                  "follows here\n",
                  std::strerror(errno));
   }
-  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (g_has_reader) std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 void tell_reference(std::string_view text) {

@@ -301,9 +301,8 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
       return wrong(i, fmt::format("bucket {} instead of {}", seen.bucket, expected[i].bucket));
     // Other reducers may send these numbers as another dtype, or are not asked for it.
     const bool is_of_numbers =
-        is_ours &&
-        (expected[i].op == Op::kAllReduceUsage || expected[i].op == Op::kBroadcastOrder ||
-         expected[i].op == Op::kAnnounce);
+        is_ours && (expected[i].op == Op::kAllReduceUsage ||
+                    expected[i].op == Op::kBroadcastOrder || expected[i].op == Op::kAnnounce);
     const DType dtype = is_of_numbers ? DType::kInt32 : observed_as(expected[i].dtype);
     if ((is_bucket || is_of_numbers) && seen.dtype != dtype)
       return wrong(i, fmt::format("{} instead of {}", name_of(seen.dtype), name_of(dtype)));
@@ -342,8 +341,8 @@ Verdict judge_trace(const Case& c, const reference::Expectation& expectation,
         std::string where = fmt::format("rank {}, step {}", rank, step.step);
         if (reducers > 1) where += fmt::format(", reducer {}", r);
         const auto& share = reference::share_of(c.program, expectation, rank, r);
-        Verdict verdict = judge_collectives(share.steps[step.step].collectives, own, step,
-                                            is_ours, where);
+        Verdict verdict =
+            judge_collectives(share.steps[step.step].collectives, own, step, is_ours, where);
         if (!verdict.ok()) return verdict;
       }
     }
@@ -366,11 +365,14 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
   if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_answers(observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
   Verdict errors = profile.judges_calls_alone()
                        ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);
+  // A question of the lane's own does not hide an error that the subject has raised without a
+  // reason: what the lane found wrong may only follow from it.
+  if (errors.might_succeed) return errors;
+  if (Verdict verdict = judge_answers(observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
   if (!errors.ok()) return errors;
   if (!profile.judges_calls_alone()) {
     if (Verdict v = judge_texts(c, expectation, observation); !v.ok()) return v;
@@ -378,12 +380,13 @@ Verdict judge(const Case& c, const Profile& profile, const reference::Expectatio
   }
   UnspecifiedCounts& counts = errors.unspecified;
   if (Verdict v = judge_gradients(c, expectation, observation, counts); !v.ok()) return v;
-  if (Verdict verdict = judge_rebuild(c, expectation, observation, counts); !verdict.ok())
-    return verdict;
+  if (!profile.any_arithmetic)
+    if (Verdict v = judge_rebuild(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict v = judge_trace(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_padding(observation); !verdict.ok()) return verdict;
-  if (Verdict v = judge_overlap(c, expectation, observation, counts); !v.ok()) return v;
+  if (!profile.any_arithmetic)
+    if (Verdict v = judge_overlap(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict v = judge_pass_times(c, expectation, observation); !v.ok()) return v;
   if (Verdict v = judge_diagnosis(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;

@@ -16,9 +16,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "properties/process/last_words.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
@@ -87,6 +89,9 @@ class Child {
   Received receive(std::string& text, std::chrono::milliseconds limit);
   // "was killed by signal 6 (Aborted)"
   const std::string& how_lost() const { return how_lost_; }
+  // Returns the stacks of the child (last_words.h): where a signal has ended it, or, while it runs,
+  // where its threads are; nothing if it could not say. Before end(), and once.
+  std::string take_stacks();
 
   // Kills the child and the processes of its group.
   void end();
@@ -100,6 +105,7 @@ class Child {
   int fd_ = -1;
   std::uint64_t nonce_ = 0;
   std::string how_lost_;
+  std::unique_ptr<LastWords> words_;  // of the child that runs, or was lost
 };
 
 }  // namespace lockstep::properties

@@ -26,13 +26,16 @@ reference::Contract contract_of(const Profile& profile) {
   return contract;
 }
 
-// It keeps what can be judged of a subject that shows its gradients alone.
-void keep_gradients_alone(reference::Expectation& expectation) {
+// It keeps what can be judged of a subject that shows its gradients alone, or that has a layout of
+// its own.
+void keep_gradients(reference::Expectation& expectation, bool knows_storage) {
   for (reference::ExpectedStep& step : expectation.steps) {
     step.knows_collectives = false;
     for (reference::ExpectedRankStep& rank : step.ranks)
-      for (reference::ExpectedGradient& gradient : rank.gradients)
-        gradient.untouched = gradient.in_bucket = false;
+      for (reference::ExpectedGradient& gradient : rank.gradients) {
+        gradient.untouched = gradient.untouched && knows_storage;
+        gradient.in_bucket = false;
+      }
   }
 }
 
@@ -44,7 +47,8 @@ reference::Expectation expectation_of(const reference::Program& program, const P
   reference::Expectation expectation =
       profile.is_torch() ? torch_model::run(program, profile.policies, recoveries)
                          : reference::run(program, contract_of(profile), recoveries, ready_orders);
-  if (profile.gradients_alone) keep_gradients_alone(expectation);
+  if (profile.gradients_alone || profile.any_arithmetic)
+    keep_gradients(expectation, !profile.gradients_alone);
   return expectation;
 }
 

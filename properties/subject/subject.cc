@@ -100,6 +100,11 @@ Result<Subject> find_subject(const std::string& text) {
   return subject;
 }
 
+void hold_to_values_alone(Subject& subject) {
+  subject.profile.any_arithmetic = true;
+  subject.capabilities = subject.capabilities.without(Capability::kRounding);
+}
+
 Status open_subject(Subject& subject) {
   if (subject.kind == Subject::Kind::kSeeded) LOCKSTEP_CHECK(seeded::select(subject.id));
   if (subject.kind == Subject::Kind::kHosted && subject.table == nullptr) {
