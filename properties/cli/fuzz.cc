@@ -442,6 +442,12 @@ std::string names_of(const FaultKinds& kinds) {
 
 }  // namespace
 
+std::string kinds_of_faults() {
+  FaultKinds all;
+  for (int i = 0; i < faults::kKinds; ++i) all = all.with(static_cast<faults::Kind>(i));
+  return names_of(all);
+}
+
 Status check_lanes(const FuzzOptions& options) {
   const auto has = [&](LaneKind lane) {
     return std::find(options.lanes.begin(), options.lanes.end(), lane) != options.lanes.end();

@@ -62,6 +62,8 @@ std::optional<reference::Transport> transport_of(const std::string& name);
 // only if the user has asked for some.
 Status parse_metamorphic(const std::string& text, bool has_faults, FuzzOptions& options);
 
+std::string kinds_of_faults();  // their names, with commas between them
+
 // Refuses a policy of schedules, and faults that the user listed, where no lane of the run has
 // them: the run would do without, and nobody would notice.
 Status check_lanes(const FuzzOptions& options);

@@ -1,6 +1,5 @@
 // The program `lockstep`. README.md and --help describe its options and exit codes.
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +29,7 @@
 #include "properties/cli/exhaust.h"
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
+#include "properties/cli/found_with.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/hosts.h"
 #include "properties/cli/kept_folder.h"
@@ -181,21 +181,14 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   return {};
 }
 
-void add_contract(CLI::App& command, Arguments& arguments) {
-  command
-      .add_option("--contract", arguments.contract,
-                  "what the subject is held to: own, which is what is known of it (for torch, "
-                  "what PyTorch does), or lockstep")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"own", "lockstep"}));
-  command
-      .add_option(
-          "--values", arguments.values,
-          "own: every bit, collective and error is as the contract says; exact: the subject "
-          "may add in any order, divide where it likes, and lay out its buckets itself, and "
-          "cases have values of which all sums are exact")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"own", "exact"}));
+void add_judged_by(CLI::App& command, Arguments& arguments) {
+  add_contract(command, arguments.contract, arguments.values);
+}
+
+// What the user does not name is as it was when the case was found. Returns an error text.
+std::string take_from_case(const CLI::App& command, Arguments& a) {
+  return take_found_with(command, a.case_file,
+                         {a.subject, a.lane, a.against, a.contract, a.values, a.nccl});
 }
 
 void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lanes) {
@@ -357,57 +350,9 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   return run_shard(options);
 }
 
-bool loads_a_file(const std::string& subject) {
-  return subject != "reducer" && !subject.starts_with("seeded:") && subject != "torch";
-}
-
-bool belongs_to_another_user(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && info.st_uid != ::geteuid() && info.st_uid != 0;
-}
-
-// What the user does not name is as it was when the case was found. Returns an error text.
-std::string take_found_with(const CLI::App& command, Arguments& arguments) {
-  const Result<FoundWith> found = read_found_with(arguments.case_file);
-  if (!found) return found.error().failure().detail;
-  const auto is_named = [&](const char* option) {
-    const CLI::Option* const known = command.get_option_no_throw(option);
-    return known == nullptr || known->count() != 0;
-  };
-  const auto take = [&](const char* option, std::string& value, const std::string& of_case) {
-    if (!is_named(option) && !of_case.empty()) value = of_case;
-  };
-  // The parser checks what the user names, and nobody what a file says.
-  const auto is_one_of = [](const std::string& text, std::vector<std::string> words) {
-    return text.empty() || std::find(words.begin(), words.end(), text) != words.end();
-  };
-  if (!is_one_of(found->lane, {"sim", "gloo", "nccl", "hosts"}) ||
-      !is_one_of(found->contract, {"own", "lockstep"}) ||
-      !is_one_of(found->values, {"own", "exact"}))
-    return arguments.case_file + ": found_with names a lane, a contract or values that are none";
-  if (is_named("--subject")) {
-    const bool has_own_lane =
-        arguments.subject.starts_with("torch") || arguments.subject.starts_with("python:");
-    if (!has_own_lane) take("--lane", arguments.lane, found->lane);
-    return {};
-  }
-  for (const std::string& each : {found->subject, found->against})
-    if (!each.empty() && loads_a_file(each) && belongs_to_another_user(arguments.case_file))
-      return fmt::format(
-          "{} belongs to another user, so what it names, '{}', is not run: name it with --subject",
-          arguments.case_file, each);
-  take("--subject", arguments.subject, found->subject);
-  take("--lane", arguments.lane, found->lane);
-  take("--against", arguments.against, found->against);
-  take("--contract", arguments.contract, found->contract);
-  take("--values", arguments.values, found->values);
-  take("--nccl", arguments.nccl, found->nccl);
-  return {};
-}
-
 // The case itself must be one that the subject can run: otherwise nothing was fixed.
 int fixed_command(Arguments& arguments, const CLI::App& command) {
-  if (const std::string wrong = take_found_with(command, arguments); !wrong.empty())
+  if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
     return complain(wrong);
   Result<Case> around = read_case(arguments.case_file);
   if (!around) return complain(around.error());
@@ -431,7 +376,7 @@ int generate_command(Arguments& arguments, const CLI::App& command) {
 int replay(Arguments& arguments, const CLI::App& command) {
   ReplayOptions& options = arguments.replay;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
-  if (const std::string wrong = take_found_with(command, arguments); !wrong.empty())
+  if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
     return complain(wrong);
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
@@ -444,7 +389,7 @@ int replay(Arguments& arguments, const CLI::App& command) {
 int shrink_command(Arguments& arguments, const CLI::App& command) {
   ShrinkCommandOptions& options = arguments.shrink;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
-  if (const std::string wrong = take_found_with(command, arguments); !wrong.empty())
+  if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
     return complain(wrong);
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
@@ -509,13 +454,6 @@ void add_interleaved(CLI::App& command, bool& is_interleaved) {
   command.add_flag("--interleaved", is_interleaved,
                    "let forwards and backward calls interleave in every program that can have it, "
                    "and not in one of six");
-}
-
-std::string kinds_of_faults() {
-  std::string names;
-  for (int kind = 0; kind < faults::kKinds; ++kind)
-    names += (kind == 0 ? "" : " ") + std::string(faults::name_of(static_cast<faults::Kind>(kind)));
-  return names;
 }
 
 // Adds the options of the generator, for `fuzz` and `generate`.
@@ -588,7 +526,7 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   CLI::App* fuzz_app =
       app.add_subcommand("fuzz", "generate cases and run them until something fails");
   add_lane_and_subject(*fuzz_app, arguments, true);
-  add_contract(*fuzz_app, arguments);
+  add_judged_by(*fuzz_app, arguments);
   auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to run");
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
   add_whole(*fuzz_app, "--least", f.least,
@@ -609,7 +547,7 @@ CLI::App* add_fixed(CLI::App& app, Arguments& arguments) {
       "run a case that used to fail, and its neighbours: other schedules, values, options");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
-  add_contract(*command, arguments);
+  add_judged_by(*command, arguments);
   auto* time = add_seconds(*command, "--time", arguments.fuzz.seconds, "seconds to run");
   add_whole(*command, "--cases", arguments.fuzz.cases, "cases to run, instead of a time", 1)
       ->excludes(time);
@@ -623,7 +561,7 @@ CLI::App* add_generate(CLI::App& app, Arguments& arguments) {
   add_whole(*command, "seed", arguments.generate.seed, "as of fuzz --seed")->required();
   add_whole(*command, "index", arguments.generate.index, "of the case, from 0")->required();
   add_lane_and_subject(*command, arguments, false);
-  add_contract(*command, arguments);
+  add_judged_by(*command, arguments);
   add_sources_of_cases(*command, arguments);
   command->add_option("-o,--output", arguments.generate.output,
                       "the file to write; standard output when it is left out");
@@ -773,7 +711,7 @@ CLI::App* add_replay(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand("replay", "run one case and judge it");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
-  add_contract(*command, arguments);
+  add_judged_by(*command, arguments);
   command->add_option("--trace", arguments.replay.trace,
                       "write what happened in Chrome's trace format");
   command->add_option("--json", arguments.replay.json, "write a report to this file");
@@ -792,7 +730,7 @@ CLI::App* add_shrink(CLI::App& app, Arguments& arguments) {
       app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
-  add_contract(*command, arguments);
+  add_judged_by(*command, arguments);
   add_seconds(*command, "--budget", arguments.shrink.budget_seconds, "seconds");
   command->add_option("--html", arguments.shrink.html,
                       "write a page with what each rank did in the small case to this file");
@@ -913,19 +851,6 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
          return 0;
        }});
   return commands;
-}
-
-// Puts the commands of `--help` under a few headings, in place of one long list.
-void group_commands(CLI::App& app) {
-  const std::vector<std::pair<std::string, std::vector<std::string>>> groups = {
-      {"Find failures", {"new", "fuzz", "exhaust", "matrix", "campaign", "component", "eval"}},
-      {"Work on a case", {"replay", "shrink", "fixed", "show", "generate", "export", "corpus"}},
-      {"Explain what a job or a library did", {"diagnose", "explain-bits", "orders", "scaling"}},
-      {"This machine and this program", {"demo", "doctor", "rank", "completion", "man"}}};
-  for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; }))
-    for (const auto& [title, names] : groups)
-      if (std::find(names.begin(), names.end(), command->get_name()) != names.end())
-        command->group(title);
 }
 
 int run(int argc, char** argv) {

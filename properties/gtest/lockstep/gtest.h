@@ -29,13 +29,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <lockstep/reducer_test.h>
 
+#include <lockstep/subject.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
-
-#include "lockstep/reducer_test.h"
-#include "lockstep/subject.hpp"
 
 namespace lockstep::gtest_detail {
 

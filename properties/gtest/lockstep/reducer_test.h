@@ -12,9 +12,8 @@
 #ifndef LOCKSTEP_REDUCER_TEST_H
 #define LOCKSTEP_REDUCER_TEST_H
 
+#include <lockstep_subject.h>
 #include <stdint.h>
-
-#include "lockstep_subject.h"
 
 #ifdef __cplusplus
 extern "C" {

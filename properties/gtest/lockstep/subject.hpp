@@ -24,13 +24,13 @@
 // Threads, order, ownership: as lockstep_subject.h says. A new group is a new object of R.
 #pragma once
 
+#include <lockstep_subject.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
 #include <string>
-
-#include "lockstep_subject.h"
 
 namespace lockstep {
 
