@@ -16,6 +16,7 @@
 #include "properties/cli/server.h"
 #include "properties/gtest/lockstep/reducer_test.h"
 #include "properties/report/failure_report.h"
+#include "properties/subject/declared_sums.h"
 #include "properties/subject/loader.h"
 
 namespace lockstep::properties {
@@ -75,6 +76,7 @@ class ReducerTest {
     subject_.id = test_.reducer;
     subject_.table = loaded->table;
     subject_.capabilities = loaded->capabilities;
+    subject_.profile.sums = *declared_sums({}, loaded->scale);
     subject_.is_in_this_program = true;
     if (test_.exact_values != 0) hold_to_values_alone(subject_);
     return {};

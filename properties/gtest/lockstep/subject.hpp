@@ -9,7 +9,8 @@
 //     void backward_end(std::int64_t pass, std::uint32_t outputs_left);    // reduces the gradients
 //   };
 //
-// All other members are optional, with the parameters of the C functions but for `self` and
+// `static constexpr const char* kScale` says how R makes the average, as lockstep_subject.scale
+// does. All other members are optional, with the parameters of the C functions but for `self` and
 // `error`:
 //
 //   void forward_begin(std::uint32_t kind);
@@ -248,6 +249,7 @@ const lockstep_subject* subject_of(const char* name) {
     made.abi = LOCKSTEP_ABI;
     made.name = name;
     made.capabilities = subject_detail::capabilities<R>();
+    if constexpr (requires { R::kScale; }) made.scale = R::kScale;
     subject_detail::add_life<R>(made);
     subject_detail::add_forward<R>(made);
     subject_detail::add_backward<R>(made);
