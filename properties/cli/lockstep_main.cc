@@ -527,8 +527,7 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
       app.add_subcommand("fuzz", "generate cases and run them until something fails");
   add_lane_and_subject(*fuzz_app, arguments, true);
   add_judged_by(*fuzz_app, arguments);
-  auto* time = add_seconds(*fuzz_app, "--time", f.seconds,
-                           "seconds to search; --shrink-time follows a failure");
+  auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to search");
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
   add_whole(*fuzz_app, "--least", f.least,
             "a run in which fewer cases than this pass is inconclusive (exit code 2)");
