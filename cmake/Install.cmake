@@ -6,9 +6,10 @@
 #   include/lockstep/reducer/...    their public headers; the include root is include/lockstep, as the root of the sources is here
 #   include/lockstep_subject.h      for those who put a reducer of their own under test
 #   include/lockstep_orders.h       for those who measure the order of additions of a library of their own
-#   lib/cmake/lockstep/             for find_package(lockstep): the targets lockstep::reducer and lockstep::subject, and
-#                                   lockstep::cuda, the device of a GPU, where the CUDA parts are built
-# Two components: `library` and `program`.
+#   lib/liblockstep_gtest.so, include/lockstep/{gtest.h,subject.hpp,reducer_test.h}   tests of a reducer with GoogleTest
+#   share/lockstep/{corpus,exhaust} the kept cases, for `corpus check` and `matrix`, and the programs of `exhaust`
+#   lib/cmake/lockstep/             for find_package(lockstep): lockstepConfig.cmake.in says what a project finds
+# Three components: `library`, `program` and `gtest`.
 include(CMakePackageConfigHelpers)
 
 set(lockstep_include ${CMAKE_INSTALL_INCLUDEDIR}/lockstep)
@@ -34,7 +35,11 @@ target_include_directories(lockstep_subject INTERFACE $<BUILD_INTERFACE:${PROJEC
 install(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT library)
 
-install(TARGETS lockstep_base lockstep_reducer lockstep_subject EXPORT lockstep_targets
+# A set of its own, as the header needs nothing of what the libraries need.
+install(TARGETS lockstep_subject EXPORT lockstep_subject_targets COMPONENT library)
+install(EXPORT lockstep_subject_targets NAMESPACE lockstep:: FILE lockstepSubjectTargets.cmake
+        DESTINATION ${lockstep_package} COMPONENT library)
+install(TARGETS lockstep_base lockstep_reducer EXPORT lockstep_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 if(LOCKSTEP_HAVE_CUDA)
   foreach(part cuda cuda_plan cuda_kernels)
@@ -99,12 +104,30 @@ endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/lockstepConfig.cmake
                               INSTALL_DESTINATION ${lockstep_package}
-                              PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+                              PATH_VARS CMAKE_INSTALL_BINDIR CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
         DESTINATION ${lockstep_package} COMPONENT library)
 
+# A project needs GoogleTest beside this library, and nothing of what is in it.
+if(TARGET lockstep_gtest)
+  install(TARGETS lockstep_gtest LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT gtest)
+  foreach(header gtest.h reducer_test.h subject.hpp)
+    install(FILES ${PROJECT_SOURCE_DIR}/properties/gtest/lockstep/${header}
+            DESTINATION ${lockstep_include} COMPONENT gtest)
+  endforeach()
+endif()
+
 if(TARGET lockstep)
+  foreach(folder corpus exhaust)
+    file(GLOB_RECURSE kept CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/properties
+         ${PROJECT_SOURCE_DIR}/properties/${folder}/*.json)
+    foreach(file ${kept})
+      get_filename_component(below ${file} DIRECTORY)
+      install(FILES ${PROJECT_SOURCE_DIR}/properties/${file} DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep/${below}
+              COMPONENT program)
+    endforeach()
+  endforeach()
   install(TARGETS lockstep-seeded RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program OPTIONAL)
   install(TARGETS lockstep RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
   install(TARGETS lockstep_nccl_net lockstep_node_shim LIBRARY DESTINATION lib COMPONENT program)

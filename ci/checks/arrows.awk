@@ -44,7 +44,7 @@ function add_rooms(folder, list,   rooms, parts, i, j, count) {
 }
 
 BEGIN {
-  add_rooms("properties", "case generate shrink explain process hosts observe subject oracle components lane report run compare campaign cli")
+  add_rooms("properties", "case generate shrink explain process hosts observe subject oracle components lane report run compare campaign cli gtest")
   add_rooms("reducer", "base platform bucket,diagnosis,core device,tensor autograd,comm,device/host,device/cuda " \
                        "hooks,comm/gloo,comm/nccl . torch,example")
 }

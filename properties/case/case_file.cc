@@ -189,8 +189,9 @@ Status check_can_write(const std::string& path) {
   return {};
 }
 
-Status write_case(const std::string& path, const Case& value, std::string_view about) {
-  return write_file(path, to_json(value, about));
+Status write_case(const std::string& path, const Case& value, std::string_view about,
+                  const FoundWith& found) {
+  return write_file(path, to_json(value, about, found));
 }
 
 namespace {
@@ -225,6 +226,12 @@ Result<std::string> read_file(const std::string& path, std::size_t max_bytes) {
   return failed(Status(
       Code::kInvalidArgument,
       fmt::format("{}: larger than {} MiB: not a file of lockstep's", path, max_bytes >> 20u)));
+}
+
+Result<FoundWith> read_found_with(const std::string& path) {
+  Result<std::string> text = read_file(path, kMaxCaseBytes);
+  if (!text) return failed(std::move(text.error()));
+  return found_with_of(*text, path);
 }
 
 Result<Case> read_case(const std::string& path, std::string* about) {

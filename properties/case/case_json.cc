@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -22,6 +23,18 @@ namespace {
 using nlohmann::ordered_json;
 constexpr std::size_t kMaxNesting = 64;
 constexpr std::size_t kMaxColumns = 100;
+constexpr const char* kFoundWith = "found_with";
+
+struct FoundField {
+  const char* name;
+  std::string FoundWith::*member;
+};
+constexpr std::array<FoundField, 6> kFoundFields{{{"subject", &FoundWith::subject},
+                                                  {"lane", &FoundWith::lane},
+                                                  {"against", &FoundWith::against},
+                                                  {"contract", &FoundWith::contract},
+                                                  {"values", &FoundWith::values},
+                                                  {"nccl", &FoundWith::nccl}}};
 
 // --- Writing.
 
@@ -150,7 +163,7 @@ void Decoder::record(const ordered_json& from, T& to, const std::string& path) {
     if (error_) return;
     const std::string& name = item.key();
     const ordered_json& element = *item;
-    if (path.empty() && (name == "schema" || name == "about")) continue;
+    if (path.empty() && (name == "schema" || name == "about" || name == kFoundWith)) continue;
     bool known = false;
     fields::for_each<T>([&](const auto& field) {
       if (name != field.name) return;
@@ -364,12 +377,38 @@ void move_torch_options(ordered_json& json) {
   });
 }
 
+// Reads the record into `found`. It knows no other fields, so that none is lost in silence.
+Status decode_found_with(const ordered_json& json, const std::string& source, FoundWith& found) {
+  const auto record = json.find(kFoundWith);
+  if (record == json.end()) return {};
+  if (!record->is_object())
+    return refused(source, fmt::format("{}: expected an object {{...}}, found {}", kFoundWith,
+                                       scalar(*record)));
+  for (const auto& [name, value] : record->items()) {
+    const std::string path = fmt::format("{}.{}", kFoundWith, name);
+    const auto field = std::find_if(kFoundFields.begin(), kFoundFields.end(),
+                                    [&](const FoundField& each) { return name == each.name; });
+    if (field == kFoundFields.end()) {
+      std::vector<std::string> known;
+      for (const FoundField& each : kFoundFields) known.emplace_back(each.name);
+      return refused(source, fmt::format("{}: unknown field; {}", path, suggestion(name, known)));
+    }
+    if (!value.is_string())
+      return refused(source,
+                     fmt::format("{}: expected text in quotes, found {}", path, scalar(value)));
+    found.*field->member = value.get<std::string>();
+  }
+  return {};
+}
+
 }  // namespace
 
-std::string to_json(const Case& value, std::string_view about) {
+std::string to_json(const Case& value, std::string_view about, const FoundWith& found) {
   ordered_json json = ordered_json::object();
   json["schema"] = kCaseSchema;
   if (!about.empty()) json["about"] = about;
+  for (const FoundField& field : kFoundFields)
+    if (!(found.*field.member).empty()) json[kFoundWith][field.name] = found.*field.member;
   Case shorter = value;
   for (reference::Parameter& parameter : shorter.program.parameters) {
     const reference::Parameter full = std::exchange(parameter, {});
@@ -397,6 +436,9 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   Result<ordered_json> json = parse(text, source);
   if (!json) return failed(std::move(json.error()));
   if (Status status = check_schema(*json, source); !status.ok()) return failed(std::move(status));
+  FoundWith ignored;
+  if (Status status = decode_found_with(*json, source, ignored); !status.ok())
+    return failed(std::move(status));
   const auto schema = (*json)["schema"].get<unsigned>();
   if (Status status = check_fields_of_schema(*json, schema, source); !status.ok())
     return failed(std::move(status));
@@ -409,6 +451,16 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   normalize(value);
   if (schema == 1) take_choices_from_key(value);
   return value;
+}
+
+Result<FoundWith> found_with_of(std::string_view text, const std::string& source) {
+  Result<ordered_json> json = parse(text, source);
+  if (!json) return failed(std::move(json.error()));
+  if (Status status = check_schema(*json, source); !status.ok()) return failed(std::move(status));
+  FoundWith found;
+  if (Status status = decode_found_with(*json, source, found); !status.ok())
+    return failed(std::move(status));
+  return found;
 }
 
 }  // namespace lockstep::properties

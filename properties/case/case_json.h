@@ -1,7 +1,8 @@
 // Reads and writes a Case as JSON with `"schema": 3`. Fields have the names of the structs, enums
 // are words, and a field with its default value is omitted, so that a minimal case has a few lines.
-// An optional `"about"` holds free text. A file of schema 1 is read as schema_1.h says; up to
-// schema 2 the options of PyTorch stood among those of the program.
+// An optional `"about"` holds free text, and an optional `"found_with"` how the case was run when
+// it failed. A file of schema 1 is read as schema_1.h says; up to schema 2 the options of PyTorch
+// stood among those of the program.
 //
 // Reading is strict: an unknown field, a wrong type, a list over its limit or a number outside of
 // its limits is refused with one line that names the file, the field and what to do. The case is
@@ -26,14 +27,31 @@ namespace lockstep::properties {
 constexpr int kCaseSchema = 3;                     // the newest schema, and the one that is written
 constexpr std::size_t kMaxCaseBytes = 16u << 20u;  // of a file that is read
 
-std::string to_json(const Case& value, std::string_view about = {});
+// How a case was run when it failed, in the words of the command line: what `replay`, `shrink` and
+// `fixed` take where the user names nothing else. Empty: what these take without such a record.
+struct FoundWith {
+  std::string subject;
+  std::string lane;
+  std::string against;
+  std::string contract;
+  std::string values;
+  std::string nccl;
+  bool operator==(const FoundWith& other) const = default;
+};
+
+std::string to_json(const Case& value, std::string_view about = {}, const FoundWith& found = {});
 
 // `source` names the text in errors. `about`, if given, receives the free text.
 Result<Case> from_json(std::string_view text, const std::string& source,
                        std::string* about = nullptr);
 
+Result<FoundWith> found_with_of(std::string_view text, const std::string& source);
+
 Result<Case> read_case(const std::string& path, std::string* about = nullptr);
-Status write_case(const std::string& path, const Case& value, std::string_view about = {});
+// Reads the record alone; an empty one where the file has none.
+Result<FoundWith> read_found_with(const std::string& path);
+Status write_case(const std::string& path, const Case& value, std::string_view about = {},
+                  const FoundWith& found = {});
 
 // Reads a whole file. A file that is larger, or that never ends, is refused. Pipes are read to
 // their end.

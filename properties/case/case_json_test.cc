@@ -76,6 +76,26 @@ RC_GTEST_PROP(CaseJson, RoundTripsEveryCase, (const Case& value)) {
   RC_ASSERT(equal(*back, value));
 }
 
+TEST(CaseJson, KeepsHowACaseWasFound) {
+  const FoundWith found{"./libmine.so", "sim", "", "lockstep", "exact", "2.19"};
+  const std::string text = to_json(minimal(), "a note", found);
+  const Result<FoundWith> back = found_with_of(text, "file");
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(*back, found);
+  const Result<Case> c = from_json(text, "file");
+  ASSERT_TRUE(c.has_value());
+  EXPECT_TRUE(equal(*c, minimal())) << "the case is the same without it";
+  EXPECT_EQ(*found_with_of(to_json(minimal()), "file"), FoundWith());
+}
+
+TEST(CaseJson, RefusesARecordOfHowItWasFoundThatIsNone) {
+  for (const char* record : {"3", "{\"lane\": 3}", "{\"subjekt\": \"reducer\"}"}) {
+    const std::string text = std::string("{\"schema\": 2, \"found_with\": ") + record + "}";
+    EXPECT_FALSE(from_json(text, "file").has_value()) << record;
+    EXPECT_FALSE(found_with_of(text, "file").has_value()) << record;
+  }
+}
+
 TEST(CaseJson, AMinimalCaseIsAFewLines) {
   EXPECT_EQ(to_json(minimal()), R"({
  "schema": 3,

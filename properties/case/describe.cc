@@ -430,7 +430,7 @@ std::string schedule_text(const Case& value) {
       items.push_back(fmt::format("fiber {} at choice {}", schedule.deviations[i].fiber,
                                   schedule.deviations[i].choice));
     if (count > kMaxListed) items.push_back(fmt::format("{} more", count - kMaxListed));
-    out += fmt::format(", but {}", fmt::join(items, ", "));
+    out += fmt::format(", but {} (a fiber is a thread of a rank)", fmt::join(items, ", "));
   }
   if (never_times_out(value)) return out + "; waits never time out";
   const auto timeout_ms = value.timeout_ms == 0 ? kDefaultTimeoutMs : value.timeout_ms;

@@ -58,7 +58,7 @@ done
 "$program" fuzz --campaign single --shard 0/1 --cases 1500 --seed 2 --subject seeded:R02 >out 2>err
 [[ $? -eq 71 ]] || fail "the planted bug R02 is not found"
 expect 71 "failing cases in 2 groups" "$program" campaign triage single --json groups.json --html triage.html
-grep -qE '^(run|found): .*; commit [0-9a-f]' out || fail "a group's smallest case does not say of which commit the program was"
+grep -qE '^(run|found): .*; Lockstep [0-9a-f]' out || fail "a group's smallest case does not say of which commit the program was"
 [[ $(json groups.json 'max(len(group["cases"]) for group in r["groups"]) >= 8') == True ]] || fail "no group has eight cases"
 leader=$(json groups.json 'r["groups"][0]["case_file"]')
 expect 71 "error" "$program" replay "single/$leader" --subject seeded:R02

@@ -62,6 +62,7 @@ FailureReport report_of(const Case& c, Outcome outcome, LaneKind lane, const Sub
   report.subject = subject.name();
   if (subject.against) report.against = subject.against->name();
   if (subject.is_held_to_lockstep) report.contract = "lockstep";
+  if (subject.profile.any_arithmetic) report.values = "exact";
   report.nccl = subject.profile.nccl;
   report.case_file = file;
   report.program = program;
@@ -108,12 +109,14 @@ static Status write_reports(const ReplayOptions& options, const FailureReport& r
 int run_replay(const ReplayOptions& options) {
   const std::optional<Case> c = load(options.case_file, options.subject);
   if (!c) return kUsage;
-  watch_for_interrupt();
+  if (!options.in_process) watch_for_interrupt();
   const ScratchFolder scratch;
   CaseServer server(options.lane, options.subject);
   const bool events = !options.trace.empty() || !options.html.empty();
-  Outcome outcome = run_here(server, *c, {options.lane == LaneKind::kSim, events, true},
-                             options.lane, options.subject);
+  const CaseServer::Request request{options.lane == LaneKind::kSim, events, true};
+  Outcome outcome = options.in_process
+                        ? run_in_this_process(*c, request, options.lane, options.subject)
+                        : run_here(server, *c, request, options.lane, options.subject);
   if (interrupted()) return kInterrupted;
   const Verdict verdict = outcome.verdict;
   const FailureReport report =
@@ -172,9 +175,9 @@ int run_shrink(const ShrinkCommandOptions& options) {
       shrink_failure(*c, outcome, options.lane, options.subject, options.budget_seconds);
   std::filesystem::path path(options.case_file);
   path.replace_extension(".min.json");
-  const Status written = write_case(path.string(), shrunk.value);
   FailureReport report = report_of(shrunk.value, shrunk.outcome, options.lane, options.subject,
                                    path.string(), options.program);
+  const Status written = write_case(path.string(), shrunk.value, {}, found_with(report));
   report.irrelevant = shrunk.irrelevant;
   report.shrink_executions = shrunk.executions;
   report.shrink_was_cut_off = shrunk.was_cut_off;

@@ -19,6 +19,7 @@ struct ReplayOptions {
   std::string json;          // a file for a report
   std::string html;          // a file for a page
   bool expect_fail = false;  // the command succeeds if the case fails
+  bool in_process = false;   // run the case in this process, for a debugger
   std::string program;
 };
 int run_replay(const ReplayOptions& options);

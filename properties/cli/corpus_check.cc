@@ -140,7 +140,9 @@ int run_corpus_convert(const std::string& folder) {
     std::string about;
     const Result<Case> c = from_json(*text, file, &about);
     if (!c) return complain(c.error());
-    if (std::string now = to_json(*c, about); now != *text) changed.emplace_back(file, now);
+    const Result<FoundWith> found = found_with_of(*text, file);
+    if (!found) return complain(found.error());
+    if (std::string now = to_json(*c, about, *found); now != *text) changed.emplace_back(file, now);
   }
   for (const auto& [file, text] : changed)
     if (const Status status = write_file(file, text); !status.ok()) return complain(status);

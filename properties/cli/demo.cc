@@ -129,7 +129,7 @@ int run_demo() {
   code = run_lockstep({"replay", file, "--lane", "sim", "--subject", subject});
   if (code != static_cast<int>(Failing::kWrongBits)) return ended_otherwise("the replay", code);
   if (!say(kMended)) return 1;
-  code = run_lockstep({"replay", file, "--lane", "sim"});
+  code = run_lockstep({"replay", file, "--lane", "sim", "--subject", "reducer"});
   if (code != 0) return ended_otherwise("the replay without the bug", code);
   return say(kOwn) ? 0 : 1;
 }

@@ -20,6 +20,7 @@
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/needs.h"
 #include "properties/oracle/verdict.h"
+#include "properties/subject/python_subject.h"
 #include "properties/subject/torch_subject.h"
 
 namespace lockstep::properties {
@@ -107,6 +108,12 @@ Finding look_at_torch() {
   return {true, torch->rank_program};
 }
 
+Finding look_at_python() {
+  const Result<std::string> python = describe_python();
+  if (!python) return {false, python.error().failure().detail};
+  return {true, *python};
+}
+
 // The versions beside the system's that ci/torch has built.
 Finding look_at_torch_versions() {
   const std::vector<std::string> versions = built_torch_versions();
@@ -135,6 +142,7 @@ int run_doctor() {
   print("nccl versions", look_at_nccl_versions());
   print("planted bugs", look_at_planted_bugs());
   print("subject torch", look_at_torch());
+  print("subject python", look_at_python());
   print("torch versions", look_at_torch_versions());
   return sim.is_ready && gloo.is_ready ? 0 : kInconclusive;
 }

@@ -14,6 +14,11 @@ namespace lockstep::properties {
 // The text that is kept with a found case. The functions below know the case by it again.
 std::string about_found(const FailureReport& failure);
 
+// The name of the file of a found case, without its ending: two subjects have two names, so that
+// neither loses its cases to the other: sim-1-0 for Lockstep's reducer, sim-1-0-libmine for
+// ./libmine.so, and a name with four more digits for a library in another folder.
+std::string file_stem(const FailureReport& failure);
+
 struct EarlierFailure {
   std::string file;
   Case value;

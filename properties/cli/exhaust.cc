@@ -188,8 +188,10 @@ class Search {
         return failed(Status(Code::kInternal, verdict.message));
       fail_with(verdict, shared_.schedule());
     } else if (heard == Child::Received::kNothing && Clock::now() - last_heard_ > kHungAfter) {
+      const std::string stacks = child_.take_stacks();
       child_.end();
-      fail_with(hang_of(kHungAfter), shared_.schedule());
+      fail_with(hang_of(HangWatch::Found::kHung, kHungAfter, LaneKind::kSim, stacks),
+                shared_.schedule());
     }
     const bool is_over = heard == Child::Received::kFinished || report_.failure.has_value();
     if (is_over) child_.end();

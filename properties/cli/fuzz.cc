@@ -38,6 +38,8 @@ class LaneFuzz {
     report_.planted_bug = planted_bug_of(options.subject);
     if (options.subject.against) report_.against = options.subject.against->name();
     report_.is_metamorphic = !options.generate.switched.empty();
+    if (options.subject.is_held_to_lockstep) report_.contract = "lockstep";
+    if (options.subject.profile.any_arithmetic) report_.values = "exact";
     report_.nccl = options.subject.profile.nccl;
     report_.seed = options.seed;
     report_.commit = kCommit;
@@ -98,7 +100,7 @@ class LaneFuzz {
       features_ = totals.coverage.size();
       new_feature_at_ = seconds;
     }
-    if (!status_.is_due(seconds, totals.cases)) return;
+    if (options_.is_quiet || !status_.is_due(seconds, totals.cases)) return;
     RunStatus status;
     status.lane = report_.lane;
     status.subject = report_.subject;
@@ -120,7 +122,7 @@ class LaneFuzz {
 
   // Shows the cases that are in flight after the time is over.
   void show_waiting(const std::vector<Workers::InFlight>& cases) {
-    if (cases.empty()) return;
+    if (cases.empty() || options_.is_quiet) return;
     std::chrono::milliseconds left{0};
     for (const Workers::InFlight& each : cases) left = std::max(left, each.left);
     status_.show_waiting(fmt::format(
@@ -145,6 +147,18 @@ class LaneFuzz {
     for (const Found& found : stopped.found) add(found, report_.seconds, totals.cases);
     for (const Workers::InFlight& each : stopped.unanswered) add_unanswered(each);
     if (!workers.problem().empty()) report_.inconclusive.push_back(workers.problem());
+    report_.was_interrupted = interrupted();
+    note_too_few();
+  }
+
+  // A run of a few cases is no evidence, so it must not look like one.
+  void note_too_few() {
+    const std::uint64_t passed = report_.ok + report_.faulted_ok;
+    if (!report_.failures.empty() || report_.was_interrupted || passed >= options_.least) return;
+    report_.inconclusive.push_back(fmt::format(
+        "{} of the cases passed, and fewer than {} say little: give the run more time, or a number "
+        "of cases (--cases)",
+        passed, options_.least));
   }
 
   void add(const Found& found, double seconds, std::uint64_t executions) {
@@ -171,7 +185,7 @@ class LaneFuzz {
       FailureReport failure = report_of(earlier.value);
       failure.outcome = outcome;
       failure.case_file = earlier.file;
-      tell(failure_block(failure) + "\n");
+      say(failure_block(failure) + "\n");
       report_.failures.push_back(std::move(failure));
       if (!options_.keep_going) return;
     }
@@ -181,7 +195,7 @@ class LaneFuzz {
   void add_unanswered(const Workers::InFlight& each) {
     FailureReport unknown = report_of_case(each.index);
     unknown.outcome.verdict = {Failing::kInconclusive, "progress", ""};
-    save(stem_of(each.index) + ".unanswered.json", unknown);
+    save(stem_of(unknown) + ".unanswered.json", unknown);
     report_.inconclusive.push_back(
         fmt::format("case {} of seed {} was interrupted after {:.1f} s, {:.1f} s before it counts "
                     "as hung; replay: {}",
@@ -201,6 +215,7 @@ class LaneFuzz {
     const PlantedBug by_earlier = report_.planted;
     copy_totals(totals, report_);
     report_.planted += by_earlier;
+    if (report_.progress.empty()) report_.progress.push_back({});  // a curve has a beginning
     report_.progress.push_back({report_.seconds, totals.cases, totals.coverage.size()});
   }
 
@@ -210,6 +225,8 @@ class LaneFuzz {
     report.lane = report_.lane;
     report.subject = report_.subject;
     report.against = report_.against;
+    report.contract = report_.contract;
+    report.values = report_.values;
     report.nccl = report_.nccl;
     report.program = options_.program;
     report.commit = kCommit;
@@ -223,8 +240,8 @@ class LaneFuzz {
     return report;
   }
 
-  std::string stem_of(std::uint64_t index) const {
-    return fmt::format("{}/{}-{}-{}", options_.out, report_.lane, options_.seed, index);
+  std::string stem_of(const FailureReport& failure) const {
+    return options_.out + "/" + file_stem(failure);
   }
 
   bool is_known(const Verdict& verdict) const {
@@ -248,10 +265,11 @@ class LaneFuzz {
     failure.outcome = found.outcome;
     failure.seconds_to_find = seconds;
     failure.executions_to_find = executions;
-    const std::string stem = stem_of(found.index);
+    const std::string stem = stem_of(failure);
     save(stem + ".found.json", failure);
-    write_aside(fmt::format("{} in case {}; making it small...\n",
-                            name_of(found.outcome.verdict.failing), found.index));
+    if (!options_.is_quiet)
+      write_aside(fmt::format("{} in case {}; making it small...\n",
+                              title_of(found.outcome.verdict), found.index));
     // A smaller case would not help where NCCL did not run as it was pinned.
     const bool is_of_case = found.outcome.verdict.failing != Failing::kUnproven;
     Shrunk shrunk = shrink_failure(original, found.outcome, lane_, options_.subject,
@@ -264,16 +282,21 @@ class LaneFuzz {
     if (!shrunk.reproduced && !interrupted())
       failure.outcome.verdict.message += "\n(it did not fail again when it was run once more)";
     save(stem + ".json", failure);
-    tell(failure_block(failure) + "\n");
+    say(failure_block(failure) + "\n");
     report_.failures.push_back(std::move(failure));
+  }
+
+  void say(const std::string& text) const {
+    if (!options_.is_quiet) tell(text);
   }
 
   // A case that cannot be written is printed, so that no finding is lost.
   void save(const std::string& path, FailureReport& failure) {
     const std::string about = about_found(failure);
-    if (const Status status = write_case(path, failure.value, about); !status.ok()) {
+    const FoundWith found = found_with(failure);
+    if (const Status status = write_case(path, failure.value, about, found); !status.ok()) {
       write_aside(fmt::format("lockstep: {}\nthe case, so that it is not lost:\n{}\n",
-                              status.failure().detail, to_json(failure.value, about)));
+                              status.failure().detail, to_json(failure.value, about, found)));
       return;
     }
     failure.case_file = path;
@@ -419,6 +442,12 @@ std::string names_of(const FaultKinds& kinds) {
 
 }  // namespace
 
+std::string kinds_of_faults() {
+  FaultKinds all;
+  for (int i = 0; i < faults::kKinds; ++i) all = all.with(static_cast<faults::Kind>(i));
+  return names_of(all);
+}
+
 Status check_lanes(const FuzzOptions& options) {
   const auto has = [&](LaneKind lane) {
     return std::find(options.lanes.begin(), options.lanes.end(), lane) != options.lanes.end();
@@ -444,13 +473,24 @@ Status check_lanes(const FuzzOptions& options) {
                       options.subject.name(), names_of(lacking))};
 }
 
-int run_fuzz(const FuzzOptions& options) {
+static Status make_folder(const std::string& folder) {
   std::error_code error;
-  std::filesystem::create_directories(options.out, error);
-  if (error || ::access(options.out.c_str(), W_OK) != 0) {
-    return complain(fmt::format("cannot write to the folder {} ({}): give another with --out",
-                                options.out, error ? error.message() : "no permission"));
-  }
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK) == 0) return {};
+  return {Code::kInvalidArgument,
+          fmt::format("cannot write to the folder {} ({}): give another with --out", folder,
+                      error ? error.message() : "no permission")};
+}
+
+Result<RunReport> fuzz_lane(const FuzzOptions& options, LaneKind lane) {
+  if (Status status = make_folder(options.out); !status.ok()) return failed(std::move(status));
+  LaneFuzz fuzz(options, lane, options.seconds);
+  if (Status status = fuzz.run(); !status.ok()) return failed(std::move(status));
+  return fuzz.report();
+}
+
+int run_fuzz(const FuzzOptions& options) {
+  if (const Status status = make_folder(options.out); !status.ok()) return complain(status);
   watch_for_interrupt();
   const ScratchFolder scratch;
   int code = 0;

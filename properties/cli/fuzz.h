@@ -31,12 +31,14 @@ struct FuzzOptions {
   Subject subject;
   double seconds = 60;      // for all lanes together; ignored if `cases` is set
   std::uint64_t cases = 0;  // for each lane
+  std::uint64_t least = 0;  // a run in which fewer cases pass is inconclusive
   std::uint64_t seed = 1;
   int jobs = 0;  // 0: as many as suit the lane
   GenerateOptions generate;
   bool keep_going = false;    // after a failure, search for different ones
   bool is_fresh = false;      // do not run the failures of earlier runs first
   bool is_verbose = false;    // print at the end all that was counted
+  bool is_quiet = false;      // print nothing; for callers that have a use for the report alone
   bool shows_states = false;  // print the table of states and faults at the end
   double shrink_seconds = 20;
   std::optional<Case> around;  // runs the neighbours of this case, and generates none
@@ -61,6 +63,8 @@ std::optional<reference::Transport> transport_of(const std::string& name);
 // only if the user has asked for some.
 Status parse_metamorphic(const std::string& text, bool has_faults, FuzzOptions& options);
 
+std::string kinds_of_faults();  // their names, with commas between them
+
 // Refuses a policy of schedules, and faults that the user listed, where no lane of the run has
 // them: the run would do without, and nobody would notice.
 Status check_lanes(const FuzzOptions& options);
@@ -78,6 +82,10 @@ int usual_jobs(LaneKind lane);
 // interrupted is named, and the run is inconclusive. It is also inconclusive if the machine lacks
 // what a lane needs (needs.h).
 int run_fuzz(const FuzzOptions& options);
+
+// Fuzzes one lane in the whole of options.seconds, and returns what came of it. Nothing of the
+// options that concern reports, and no signal, is heeded. Failure: the folder or the machine.
+Result<RunReport> fuzz_lane(const FuzzOptions& options, LaneKind lane);
 
 // Shrinks a failing case, and reports what does not matter about it. `outcome` is the outcome of
 // the failing run.

@@ -29,8 +29,10 @@
 #include "properties/cli/exhaust.h"
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
+#include "properties/cli/found_with.h"
 #include "properties/cli/fuzz.h"
 #include "properties/cli/hosts.h"
+#include "properties/cli/kept_folder.h"
 #include "properties/cli/matrix.h"
 #include "properties/cli/number_options.h"
 #include "properties/cli/numbers.h"
@@ -68,6 +70,7 @@ struct Arguments {
   std::string nccl;
   bool is_played = false;
   std::string contract = "own";
+  std::string values = "own";
   std::vector<std::string> subjects;  // of `matrix`
   std::string phase_faults;           // of `matrix`
   std::string faults = "swarm";
@@ -158,6 +161,9 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   if (!parsed) return parsed.error().failure().detail;
   subject = std::move(*parsed);
   if (arguments.contract == "lockstep") hold_to_lockstep(subject);
+  if (arguments.values == "exact" && !arguments.against.empty())
+    return "--values: two subjects are compared bit by bit, so leave out --against";
+  if (arguments.values == "exact") hold_to_values_alone(subject);
   if (!arguments.against.empty())
     if (std::string wrong = resolve_against(arguments, subject); !wrong.empty()) return wrong;
   if (lane == LaneKind::kSim && !arguments.nccl.empty())
@@ -176,13 +182,14 @@ std::string resolve(const Arguments& arguments, LaneKind& lane, Subject& subject
   return {};
 }
 
-void add_contract(CLI::App& command, Arguments& arguments) {
-  command
-      .add_option("--contract", arguments.contract,
-                  "what the subject is held to: own, which is what is known of it (for torch, "
-                  "what PyTorch does), or lockstep")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"own", "lockstep"}));
+void add_judged_by(CLI::App& command, Arguments& arguments) {
+  add_contract(command, arguments.contract, arguments.values);
+}
+
+// What the user does not name is as it was when the case was found. Returns an error text.
+std::string take_from_case(const CLI::App& command, Arguments& a) {
+  return take_found_with(command, a.case_file,
+                         {a.subject, a.lane, a.against, a.contract, a.values, a.nccl});
 }
 
 void add_lane_and_subject(CLI::App& command, Arguments& arguments, bool all_lanes) {
@@ -346,6 +353,8 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
 
 // The case itself must be one that the subject can run: otherwise nothing was fixed.
 int fixed_command(Arguments& arguments, const CLI::App& command) {
+  if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
+    return complain(wrong);
   Result<Case> around = read_case(arguments.case_file);
   if (!around) return complain(around.error());
   const Result<Subject> subject = find_subject(arguments.subject);
@@ -365,9 +374,11 @@ int generate_command(Arguments& arguments, const CLI::App& command) {
   return run_generate(options);
 }
 
-int replay(Arguments& arguments) {
+int replay(Arguments& arguments, const CLI::App& command) {
   ReplayOptions& options = arguments.replay;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+  if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
+    return complain(wrong);
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
@@ -376,9 +387,11 @@ int replay(Arguments& arguments) {
   return run_replay(options);
 }
 
-int shrink_command(Arguments& arguments) {
+int shrink_command(Arguments& arguments, const CLI::App& command) {
   ShrinkCommandOptions& options = arguments.shrink;
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
+  if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
+    return complain(wrong);
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
@@ -425,6 +438,7 @@ int matrix(Arguments& arguments) {
   const bool has_too_few = arguments.lane == "hosts" && *most > host_count();
   if (has_phases && has_too_few)
     return complain(fmt::format("--ranks {}: the lane hosts has {} hosts", *most, host_count()));
+  options.corpus = kept_folder(options.corpus);
   return run_matrix(options);
 }
 
@@ -447,7 +461,7 @@ void add_interleaved(CLI::App& command, bool& is_interleaved) {
 void add_sources_of_cases(CLI::App& command, Arguments& arguments) {
   command
       .add_option("--faults", arguments.faults,
-                  "swarm, none, or kinds of faults with commas between them")
+                  "swarm, none, or kinds of faults with commas between them: " + kinds_of_faults())
       ->capture_default_str();
   command
       .add_option("--transport", arguments.transport,
@@ -514,8 +528,11 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
   CLI::App* fuzz_app =
       app.add_subcommand("fuzz", "generate cases and run them until something fails");
   add_lane_and_subject(*fuzz_app, arguments, true);
-  auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to run");
+  add_judged_by(*fuzz_app, arguments);
+  auto* time = add_seconds(*fuzz_app, "--time", f.seconds, "seconds to search");
   add_whole(*fuzz_app, "--cases", f.cases, "cases to run, instead of a time", 1)->excludes(time);
+  add_whole(*fuzz_app, "--least", f.least,
+            "a run in which fewer cases than this pass is inconclusive (exit code 2)");
   add_sources_of_cases(*fuzz_app, arguments);
   add_run_of_cases(*fuzz_app, f);
   fuzz_app->add_flag("--states", f.shows_states,
@@ -532,6 +549,7 @@ CLI::App* add_fixed(CLI::App& app, Arguments& arguments) {
       "run a case that used to fail, and its neighbours: other schedules, values, options");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
+  add_judged_by(*command, arguments);
   auto* time = add_seconds(*command, "--time", arguments.fuzz.seconds, "seconds to run");
   add_whole(*command, "--cases", arguments.fuzz.cases, "cases to run, instead of a time", 1)
       ->excludes(time);
@@ -545,7 +563,7 @@ CLI::App* add_generate(CLI::App& app, Arguments& arguments) {
   add_whole(*command, "seed", arguments.generate.seed, "as of fuzz --seed")->required();
   add_whole(*command, "index", arguments.generate.index, "of the case, from 0")->required();
   add_lane_and_subject(*command, arguments, false);
-  add_contract(*command, arguments);
+  add_judged_by(*command, arguments);
   add_sources_of_cases(*command, arguments);
   command->add_option("-o,--output", arguments.generate.output,
                       "the file to write; standard output when it is left out");
@@ -634,6 +652,7 @@ int exhaust_command(Arguments& arguments) {
     return complain(wrong);
   if (lane != LaneKind::kSim)
     return complain("the subject 'torch' has no lane in the simulator, which the search needs");
+  options.folder = kept_folder(options.folder);
   return run_exhaust(options);
 }
 
@@ -696,12 +715,15 @@ CLI::App* add_replay(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand("replay", "run one case and judge it");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
-  add_contract(*command, arguments);
+  add_judged_by(*command, arguments);
   command->add_option("--trace", arguments.replay.trace,
                       "write what happened in Chrome's trace format");
   command->add_option("--json", arguments.replay.json, "write a report to this file");
   command->add_option("--html", arguments.replay.html,
                       "write a page with what each rank did to this file");
+  command->add_flag("--in-process", arguments.replay.in_process,
+                    "run the case in this process, once and without a time limit, for a debugger: "
+                    "gdb --args lockstep replay CASE --in-process");
   command->add_flag("--expect-fail", arguments.replay.expect_fail,
                     "exit with 0 if it fails, with 2 if not");
   return command;
@@ -712,7 +734,7 @@ CLI::App* add_shrink(CLI::App& app, Arguments& arguments) {
       app.add_subcommand("shrink", "make a failing case small; writes CASE.min.json");
   command->add_option("case", arguments.case_file, "a case file")->required();
   add_lane_and_subject(*command, arguments, false);
-  add_contract(*command, arguments);
+  add_judged_by(*command, arguments);
   add_seconds(*command, "--budget", arguments.shrink.budget_seconds, "seconds");
   command->add_option("--html", arguments.shrink.html,
                       "write a page with what each rank did in the small case to this file");
@@ -766,8 +788,8 @@ std::vector<Command> add_commands_on_cases(CLI::App& app, Arguments& a) {
   CLI::App* generate_app = add_generate(app, a);
   return {{fuzz_app, [=, &a] { return fuzz(a, *fuzz_app); }},
           {fixed_app, [=, &a] { return fixed_command(a, *fixed_app); }},
-          {replay_app, [&a] { return replay(a); }},
-          {shrink_app, [&a] { return shrink_command(a); }},
+          {replay_app, [=, &a] { return replay(a, *replay_app); }},
+          {shrink_app, [=, &a] { return shrink_command(a, *shrink_app); }},
           {show_app, [&a] { return run_show(a.case_file); }},
           {generate_app, [=, &a] { return generate_command(a, *generate_app); }},
           {add_export(app, a.to_export), [&a] { return run_export(a.to_export); }}};
@@ -819,6 +841,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
                         a.corpus_check.subject = std::move(*subject);
                         const int code = refuse_machine(LaneKind::kGloo, a.corpus_check.subject,
                                                         a.corpus_check.jobs);
+                        a.corpus_check.folder = kept_folder(a.corpus_check.folder);
                         return code != 0 ? code : run_corpus_check(a.corpus_check);
                       }});
 
@@ -856,6 +879,7 @@ int run(int argc, char** argv) {
   std::vector<Command> commands = add_commands_on_cases(app, arguments);
   for (Command& command : add_other_commands(app, arguments))
     commands.push_back(std::move(command));
+  group_commands(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

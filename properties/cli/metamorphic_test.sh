@@ -39,7 +39,7 @@ grep -qE '^  as the case is +0x' out || fail "the verdict lacks the first value"
 grep -qE '^  with views = (true|false) +0x' out || fail "the verdict lacks the second value"
 case_file=$(ls found/sim-1-*.json | grep -v found.json | head -n 1)
 expect 65 "oracle: same with views" "$program" replay "$case_file" --subject seeded:D02
-expect 0 "ok" "$program" replay "$case_file"
+expect 0 "ok" "$program" replay "$case_file" --subject reducer
 expect 0 "second run: with views = " "$program" show "$case_file"
 expect 65 "same with views" "$program" shrink "$case_file" --subject seeded:D02 --budget 2
 expect 65 "run first: 1 cases that failed in earlier runs, 1 failing" \

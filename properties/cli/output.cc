@@ -15,6 +15,7 @@ namespace lockstep::properties {
 namespace {
 
 bool g_is_broken = false;
+bool g_has_reader = true;  // false: standard output is a pipe whose reader has gone
 
 extern "C" void on_refused_write(int) {}
 
@@ -46,10 +47,12 @@ void tell(std::string_view text) {
   if (!g_is_broken) {
     if (write_whole(text)) return;
     g_is_broken = true;
+    g_has_reader = errno != EPIPE;
+    if (!g_has_reader) return;
     remark(std::string("cannot write to standard output: ") + std::strerror(errno) +
            "; what should stand there follows here");
   }
-  write_aside(text);
+  if (g_has_reader) write_aside(text);
 }
 
 void tell_reference(std::string_view text) {

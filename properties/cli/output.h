@@ -1,6 +1,6 @@
-// Writes the program's output, and has the exit codes of its commands. A full disk or a closed pipe
-// loses nothing: text that cannot be written there goes to standard error, and the program does not
-// exit with 0.
+// Writes the program's output, and has the exit codes of its commands. A full disk loses nothing:
+// text that cannot be written there goes to standard error. Where the reader of a pipe has left, as
+// in `| head`, the rest is dropped without a word. In both cases the program does not exit with 0.
 //
 // Threads: one caller.
 #pragma once

@@ -28,18 +28,30 @@ bool may_signal(const Subject& subject) {
 // The child sends this when the case begins anew (run/rerun.h). Any other message is an Outcome.
 constexpr const char* kBeginsAgain = "again";
 
-Verdict crash_of(const Child& child, const Subject& subject) {
-  const std::string what = "the process that ran the case " + child.how_lost();
+Verdict crash_of(Child& child, const Subject& subject) {
+  std::string what = "the process that ran the case " + child.how_lost();
   const std::string cause =
       child.end_status() ? cause_outside(*child.end_status(), may_signal(subject)) : "";
   if (!cause.empty()) return not_run(what + ": " + cause);
+  if (const std::string stacks = child.take_stacks(); !stacks.empty())
+    what +=
+        "\n  where it was:\n" + stacks + "  (addr2line -Cfe FILE OFFSET names the line of a frame)";
   return {Failing::kCrash, "crash", what};
 }
 
-Verdict hang_of(std::chrono::milliseconds limit) {
-  return {Failing::kDeadlock, "progress",
-          fmt::format("the process that ran the case gave no answer within {} s",
-                      static_cast<double>(limit.count()) / 1000)};
+Verdict hang_of(HangWatch::Found found, std::chrono::milliseconds taken, LaneKind lane,
+                const std::string& stacks) {
+  std::string what = fmt::format("the process that ran the case gave no answer within {:.3g} s",
+                                 static_cast<double>(taken.count()) / 1000);
+  if (found == HangWatch::Found::kIdle)
+    what +=
+        ", and waits: in the simulator all ranks are fibers of one thread, so that it waits for "
+        "ever for a lock of the subject's own that another rank holds over a call of the host "
+        "(use lock() and unlock() of the host), and for another thread or process";
+  else if (lane == LaneKind::kSim)
+    what += ", and computes: a loop that does not end";
+  if (!stacks.empty()) what += "\n  where it was:\n" + stacks;
+  return {Failing::kDeadlock, "progress", what};
 }
 
 Verdict starved_of(std::chrono::milliseconds limit) {
@@ -60,6 +72,19 @@ Outcome unless_machine_lacks(Outcome outcome, LaneKind lane, const Subject& subj
         not_run(fmt::format("the case ended in {}, on a machine that lacks what the lane needs: {}",
                             name_of(failing), status.failure().detail));
   return outcome;
+}
+
+Outcome run_in_this_process(const Case& c, CaseServer::Request request, LaneKind lane,
+                            Subject subject) {
+  Outcome outcome;
+  if (const Status opened = open_subject(subject); !opened.ok()) {
+    outcome.verdict = not_run(opened.failure().detail);
+    return outcome;
+  }
+  CaseRunner runner(lane, subject);
+  runner.set_detailed(request.detailed);
+  const Verdict verdict = runner.run(c);
+  return outcome_of(verdict, runner.observation(), request.events);
 }
 
 void CaseServer::serve(ChildLine& line) {
@@ -90,7 +115,7 @@ void CaseServer::serve(ChildLine& line) {
   line.finish();
 }
 
-Outcome CaseServer::lost() const {
+Outcome CaseServer::lost() {
   Outcome outcome;
   outcome.verdict = crash_of(child_, subject_);
   return outcome;
@@ -145,8 +170,9 @@ std::optional<Outcome> CaseServer::wait(std::chrono::milliseconds turn) {
   }
   if (interrupted()) return given_up({Failing::kInconclusive, "server", "interrupted"});
   const auto taken = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - start_);
-  const HangWatch::Found found = watch_.look(child_.group(), {taken, limit_});
-  if (found == HangWatch::Found::kHung) return given_up(hang_of(limit_));
+  const HangWatch::Found found = watch_.look(child_.group(), {taken, limit_}, idle_limit(kind_));
+  if (found == HangWatch::Found::kHung || found == HangWatch::Found::kIdle)
+    return given_up(hang_of(found, taken, kind_, child_.take_stacks()));
   if (found == HangWatch::Found::kStarved) return given_up(starved_of(limit_));
   std::string answer;
   switch (child_.receive(answer, turn)) {

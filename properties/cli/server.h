@@ -46,7 +46,7 @@ class CaseServer {
 
  private:
   using Clock = std::chrono::steady_clock;
-  Outcome lost() const;
+  Outcome lost();
   Outcome given_up(Verdict verdict);
   void serve(ChildLine& line);
 
@@ -59,9 +59,16 @@ class CaseServer {
   std::string not_started_;  // why the case could not begin; empty if it could
 };
 
+// Runs the case in this process, for a debugger: there is no limit, and a crash is one of this
+// process. It opens the subject's library here.
+Outcome run_in_this_process(const Case& c, CaseServer::Request request, LaneKind lane,
+                            Subject subject);
+
 // The verdict on a case whose process was lost, hung, or waited for a processor for too long.
-Verdict crash_of(const Child& child, const Subject& subject);
-Verdict hang_of(std::chrono::milliseconds limit);
+// The stacks are the process's (Child::take_stacks); `taken` is how long it had run.
+Verdict crash_of(Child& child, const Subject& subject);
+Verdict hang_of(HangWatch::Found found, std::chrono::milliseconds taken, LaneKind lane,
+                const std::string& stacks);
 Verdict starved_of(std::chrono::milliseconds limit);
 // The verdict on a run that was impossible: `what` says what is missing, and what to do.
 Verdict not_run(const std::string& what);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -264,6 +265,18 @@ std::string man_page(CLI::App& app, const std::string& version) {
       ".SH COMMANDS\n{}"
       ".SH EXIT STATUS\n{}\n",
       version, roff(app.get_description()), commands, roff(app.get_footer()));
+}
+
+void group_commands(CLI::App& app) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> groups = {
+      {"Find failures", {"new", "fuzz", "exhaust", "matrix", "campaign", "component", "eval"}},
+      {"Work on a case", {"replay", "shrink", "fixed", "show", "generate", "export", "corpus"}},
+      {"Explain what a job or a library did", {"diagnose", "explain-bits", "orders", "scaling"}},
+      {"This machine and this program", {"demo", "doctor", "rank", "completion", "man"}}};
+  for (CLI::App* const command : app.get_subcommands([](CLI::App*) { return true; }))
+    for (const auto& [title, names] : groups)
+      if (std::find(names.begin(), names.end(), command->get_name()) != names.end())
+        command->group(title);
 }
 
 }  // namespace lockstep::properties

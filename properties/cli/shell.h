@@ -19,4 +19,7 @@ std::string zsh_completion(CLI::App& app);
 // A page for `man -l`, in roff.
 std::string man_page(CLI::App& app, const std::string& version);
 
+// Puts the commands of `--help` under a few headings, in place of one long list.
+void group_commands(CLI::App& app);
+
 }  // namespace lockstep::properties

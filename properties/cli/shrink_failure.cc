@@ -163,6 +163,7 @@ Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
   shrunk.outcome = shrinker.last();
   ShrinkOptions options;
   options.max_executions = 20'000;
+  options.within = needed(value);
   options.stop = [&shrinker] { return shrinker.out_of_time(); };
   if (lane == LaneKind::kSim) {
     options.extra_seeds = 2;

@@ -31,6 +31,48 @@ expect 68 "wrote to a descriptor" timeout --signal KILL 60 "$program" replay "$c
 expect 0 "ok" "$program" replay "$case_file" --subject "$(subject example)"
 expect 68 "sent signal 15" fuzz signalling --time 20 --jobs 2
 
+# The command that is printed ends as the fuzzing did, and so does the case alone, which keeps its subject and its lane; files of
+# two subjects have two names.
+replays() { # replays CODE TEXT SUBJECT OPTION...
+  local code=$1 text=$2 name=$3 line case_file
+  shift 3
+  expect "$code" "$text" fuzz "$name" --time 60 --jobs 2 --fresh "$@"
+  line=$(sed -n 's/^replay: //p' out)
+  case_file=$(sed -n 's/^case:   //p' out)
+  [[ $case_file == *-liblockstep_${name}_subject-????.json ]] || fail "the case of $name has the name $case_file"
+  expect "$code" "$text" timeout --signal KILL 100 bash -c "$line"
+  expect "$code" "$text" timeout --signal KILL 100 "$program" replay "$case_file"
+}
+replays 65 "FAIL: wrong bits" stale
+replays 65 "FAIL: wrong bits" two_bugs
+replays 71 "collective mismatch" skipping
+replays 68 "FAIL: crash" crashing
+replays 68 "FAIL: crash" exiting
+# Making it small keeps the error, and its text; it ended in a case that has to raise another one.
+replays 71 "the stream cannot be captured" refusing
+grep -q "FAIL: an error without a reason (oracle: error" out || fail "the error is told as something else"
+expect 71 "the stream cannot be captured" "$program" replay "$(ls found/sim-1-*refusing*.json | grep -v found.json | head -n 1)" --in-process
+expect 65 "FAIL: wrong bits" "$program" replay "$(ls found/sim-1-*stale*.json | grep -v found.json | head -n 1)" --in-process
+expect 68 "where it was:" "$program" replay "$(ls found/sim-1-*crashing*.json | grep -v found.json | head -n 1)"
+grep -q "liblockstep_crashing_subject.so+0x" out || fail "the stack does not name the library"
+
+# A reducer that adds, divides and lays out its buckets otherwise: its values are right, and three others' are not.
+expect 0 " 0 failing" fuzz one_bucket --cases 600 --jobs 2 --values exact
+grep -q "exact values alone" out || fail "the summary does not say what was judged"
+expect_match 65 "FAIL: (wrong bits|wrong collectives)" fuzz one_bucket --cases 600 --jobs 2
+replays 65 "FAIL: " unrolled --values exact
+replays 65 "FAIL: " keeping --values exact
+replays 65 "FAIL: wrong bits" halving --values exact
+# Both runs of a case leave the ranks with the same differences.
+expect 65 "FAIL: ranks end with different gradients" fuzz keeping --cases 600 --jobs 2 --metamorphic --fresh
+expect 1 "leave out --against" fuzz stale --cases 5 --values exact --against reducer
+
+# A case file of nonsense, and one of somebody else's.
+sed 's/"lane": "sim"/"lane": "moon"/' "$(ls found/sim-1-*stale*.json | grep -v found.json | head -n 1)" >moon.json
+expect 1 "found_with names a lane" "$program" replay moon.json
+sed 's/"lane": "sim"/"line": "sim"/' moon.json | sed 's/"lane"/"line"/' >line.json
+expect 1 "unknown field" "$program" replay line.json
+
 # These run on real sockets, with ranks as threads of the worker and as processes.
 expect 68 "crash" fuzz exiting --lane gloo --time 20 --jobs 2
 
@@ -57,7 +99,7 @@ kill -INT $pid
 wait $pid
 code=$?
 [[ $code -eq 2 ]] || fail "an earlier case that was cut off gave $code"
-grep -q 'inconclusive: found/sim-1-[0-9]*.json' out || fail "the earlier case that was cut off is not named"
+grep -q 'inconclusive: found/sim-1-[0-9]*-liblockstep_hanging.*.json' out || fail "the earlier case that was cut off is not named"
 
 # Libraries that fail while they are opened harm nothing else.
 for name in crashing_library aborting_library exiting_library looping_library; do

@@ -259,12 +259,15 @@ std::optional<Found> Workers::find_hung() {
     const Shared::Worker& shared = shared_->workers[static_cast<std::size_t>(w)];
     const CaseTimer::Running running = shared.timer.running();
     if (slot.done) continue;
-    const HangWatch::Found found = slot.watch.look(slot.child->group(), running);
+    const HangWatch::Found found =
+        slot.watch.look(slot.child->group(), running, idle_limit(plan_.lane));
     if (found == HangWatch::Found::kNothing) continue;
+    const std::string stacks = slot.child->take_stacks();
     slot.child->end();
-    return lost(
-        w, shared.current,
-        found == HangWatch::Found::kHung ? hang_of(running.limit) : starved_of(running.limit));
+    return lost(w, shared.current,
+                found == HangWatch::Found::kStarved
+                    ? starved_of(running.limit)
+                    : hang_of(found, running.taken, plan_.lane, stacks));
   }
   return std::nullopt;
 }

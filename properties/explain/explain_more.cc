@@ -123,10 +123,15 @@ Found explain_by_flipped_bit(const AverageInputs& inputs,
                                                 Rounding::kEachAddition, Division::kBefore);
     if (!std::has_single_bit(right ^ result[at])) continue;
     if (average.first_other(order.runs, Rounding::kEachAddition, Division::kBefore, at + 1) ==
-        average.count())
+        average.count()) {
+      const bool is_zero = reference::to_double(average.dtype, right) == 0 &&
+                           reference::to_double(average.dtype, result[at]) == 0;
       return {{order.name,
-               fmt::format("bit {} is flipped in one value", std::countr_zero(right ^ result[at])),
+               is_zero ? std::string("a zero has the other sign")
+                       : fmt::format("bit {} is flipped in one value",
+                                     std::countr_zero(right ^ result[at])),
                average.count()}};
+    }
   }
   return {};
 }

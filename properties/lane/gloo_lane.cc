@@ -36,11 +36,13 @@ bool needs_processes(const Case& c) {
 class GlooLane final : public properties::Lane {
  public:
   explicit GlooLane(const Subject& subject)
-      : make_subject_(make_subject_factory(subject)), processes_(subject) {}
+      : make_subject_(make_subject_factory(subject)),
+        may_have_processes_(!subject.is_in_this_program),
+        processes_(subject) {}
 
   void run(const Case& c, const reference::Expectation& expectation,
            Observation& observation) override {
-    if (needs_processes(c))
+    if (may_have_processes_ && needs_processes(c))
       processes_.run(c, observation);
     else
       run_threads(c, expectation, observation);
@@ -130,6 +132,7 @@ class GlooLane final : public properties::Lane {
   }
 
   SubjectFactory make_subject_;
+  const bool may_have_processes_;
   properties::ProcessRanks processes_;
   std::map<std::uint32_t, Contexts> contexts_;  // by world size
 };

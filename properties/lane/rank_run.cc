@@ -330,12 +330,21 @@ class RankRun {
   }
 
   std::string describe_missing() const {
-    std::string out = fmt::format("{} s are over;", static_cast<double>(limit_.count()) / 1000);
+    std::vector<std::uint32_t> ended;
+    std::vector<std::uint32_t> running;
     for (std::uint32_t rank = 0; rank < running_.size(); ++rank)
-      out += fmt::format(" rank {} {};", rank,
-                         !running_[rank]  ? "is done"
-                         : waiting_[rank] ? "waits for the others"
-                                          : "is running");
+      (!running_[rank] || waiting_[rank] ? ended : running).push_back(rank);
+    const auto ranks = [](const std::vector<std::uint32_t>& list) {
+      return fmt::format("{} {}", list.size() == 1 ? "rank" : "ranks", fmt::join(list, ", "));
+    };
+    std::string out = fmt::format("after {} s {} still {} in a call of the subject",
+                                  static_cast<double>(limit_.count()) / 1000, ranks(running),
+                                  running.size() == 1 ? "is" : "are");
+    if (!ended.empty())
+      out += fmt::format(
+          "; {} {} ended the steps: if the others wait for a collective, it is "
+          "missing there",
+          ranks(ended), ended.size() == 1 ? "has" : "have");
     return out;
   }
 

@@ -67,6 +67,8 @@ milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c) 
   return is_switched(c) ? 2 * limit : limit;
 }
 
+milliseconds idle_limit(LaneKind lane) { return lane == LaneKind::kSim ? seconds(5) : seconds(0); }
+
 milliseconds repeat_limit(LaneKind lane, const Subject& subject, const Case& c) {
   const int runs = subject.against || is_switched(c) ? 2 : 1;
   if (lane == LaneKind::kSim) return runs * seconds(3);

@@ -28,6 +28,10 @@ std::chrono::milliseconds run_limit(LaneKind lane, const Subject& subject, const
 // best which of them hangs.
 std::chrono::milliseconds answer_limit(LaneKind lane, const Subject& subject, const Case& c);
 
+// How long the process of a case may do nothing: in the simulator nobody waits for time or for
+// others, so that a few seconds are a hang. 0 in the other lanes.
+std::chrono::milliseconds idle_limit(LaneKind lane);
+
 // The limit for such an answer while a failing case is made small. A case that hangs is abandoned
 // long before the limit of its first run, but not before one that does not hang would have ended:
 // NCCL's processes need seconds to start, and more on a busy machine.

@@ -241,6 +241,8 @@ struct Observation {
   // Whether the subject's errors can contain what a rank observed itself, besides the cause (F2).
   // Those of a subject from a shared library (lockstep_error) cannot.
   bool attaches = true;
+  // Whether the subject can be reset after an error, so that its state after one means something.
+  bool recovers = true;
   // Whether a group that ends gives its peers no reason, as the simulator's own group does.
   bool closes_silently = false;
   // nccl lane: the planned faults of the network that never fired, and why; one sentence each.

@@ -376,9 +376,10 @@ std::string AllowedOutcomes::to_string() const {
   return out;
 }
 
+// Whether there may be such an error comes first, and what is required of all errors, such as the
+// state that they leave, afterwards.
 Membership membership_of(const RaisedError& error, const AllowedOutcomes& allowed) {
   const Requirements::Result of_all = allowed.of_all_errors.check(error);
-  if (!of_all.is_met) return {false, {}, of_all.unmet, &allowed.of_all_errors};
   Membership found;
   std::size_t met = 0;
   for (const AllowedError& each : allowed.errors) {
@@ -391,6 +392,7 @@ Membership membership_of(const RaisedError& error, const AllowedOutcomes& allowe
     met = result.met;
     found = {false, {}, result.unmet, &each.requirements};
   }
+  if (found.is_member && !of_all.is_met) return {false, {}, of_all.unmet, &allowed.of_all_errors};
   return found;
 }
 

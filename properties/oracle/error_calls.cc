@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
@@ -248,7 +249,30 @@ class ErrorCallOracle {
     counts_.note(Unspecified::kDetails);
     const Membership found = membership_of(raised_in(case_.program, step), allowed);
     found.open.note_in(counts_);
-    return found.is_member ? Verdict() : wrong_step(step, describe(step.status, found, allowed));
+    if (found.is_member) return {};
+    Verdict verdict =
+        wrong_step(step, describe(step.status, found, allowed) + others_in(step.step));
+    verdict.might_succeed = allowed.may_succeed();
+    return verdict;
+  }
+
+  // Says which ranks raised an error in the step and which did not: where some wait for a
+  // collective until their time is up, it is one of the others that has left it out.
+  std::string others_in(std::uint32_t step) const {
+    std::vector<std::size_t> failed;
+    std::vector<std::size_t> ended;
+    for (std::size_t rank = 0; rank < observation_.ranks.size(); ++rank)
+      for (const ObservedStep& each : observation_.ranks[rank].steps)
+        if (each.step == step) (each.status.ok() ? ended : failed).push_back(rank);
+    if (ended.empty()) return {};
+    const auto ranks = [](const std::vector<std::size_t>& list) {
+      return fmt::format("{} {}", list.size() == 1 ? "rank" : "ranks", fmt::join(list, ", "));
+    };
+    return fmt::format(
+        "\nin this step {} raised an error, and {} {} ended it without one: if the error says that "
+        "time "
+        "is up, a collective is missing there",
+        ranks(failed), ranks(ended), ended.size() == 1 ? "has" : "have");
   }
 
   // Judges how long a call waited (F1). A stopped rank continues when the others have given up.

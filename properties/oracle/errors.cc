@@ -114,11 +114,14 @@ class ErrorOracle {
     found.open.note_in(counts_);
     if (found.is_member) return {};
     const std::string what = describe(step.status, found, allowed);
-    if (found.closest == &allowed.of_all_errors) return wrong(oracle_of(found.unmet), what, where);
-    const bool has_hung = step.status.code() == Code::kTimeout && allowed.may_succeed() &&
-                          allowed.open == Reasons() && !explains_code(allowed, error);
-    return has_hung ? wrong("progress", what, where, Failing::kDeadlock)
-                    : wrong("error", what, where);
+    const bool is_of_all = found.closest == &allowed.of_all_errors;
+    const bool has_hung = !is_of_all && step.status.code() == Code::kTimeout &&
+                          allowed.may_succeed() && allowed.open == Reasons() &&
+                          !explains_code(allowed, error);
+    Verdict verdict = has_hung ? wrong("progress", what, where, Failing::kDeadlock)
+                               : wrong(is_of_all ? oracle_of(found.unmet) : "error", what, where);
+    verdict.might_succeed = allowed.may_succeed();
+    return verdict;
   }
 
   // Nobody but a user who gives up says that time is up before a timeout has passed since the first

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <vector>
 
 #include "properties/explain/explain_bits.h"
 #include "properties/oracle/oracles.h"
@@ -86,15 +88,13 @@ void find_in_buckets(const std::vector<reference::ExpectedBucket>& buckets, std:
   }
 }
 
-// A line that says which mistake gives the bits seen, if one that reducers make gives all of them.
-std::string likely_mistake(const Case& c, const reference::Expectation& expectation,
-                           const Observation& observation, const Place& place,
-                           const std::uint64_t* seen) {
+// Which computations give the bits that were seen at this place; nothing where they are right, or
+// where none that is known gives all of them.
+std::vector<BitsExplanation> explain_place(const Case& c, const reference::Expectation& expectation,
+                                           const reference::Expectation& local, const Place& place,
+                                           const std::uint64_t* seen) {
   const reference::Parameter& parameter = c.program.parameters[place.parameter];
   const std::uint32_t s = place.step.step;
-  const auto local = contributions_to(c, observation, s);
-  if (!local || parameter.sparse) return {};
-  if (c.program.options.hook_result != reference::HookResult::kMean) return {};
   const std::uint64_t count = reference::value_count(parameter);
   const auto bits_of = [&](const reference::Expectation& of, const ExpectedGradient& gradient) {
     if (!gradient.defined) return std::vector<std::uint64_t>(count);
@@ -106,9 +106,9 @@ std::string likely_mistake(const Case& c, const reference::Expectation& expectat
   const std::uint32_t group =
       reference::group_of(c.program, static_cast<std::uint32_t>(place.rank));
   for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
-    const auto& of_rank = local->steps[s].ranks[rank];
+    const auto& of_rank = local.steps[s].ranks[rank];
     if (of_rank.present && reference::group_of(c.program, rank) == group)
-      inputs.ranks.push_back(bits_of(*local, of_rank.gradients[place.parameter]));
+      inputs.ranks.push_back(bits_of(local, of_rank.gradients[place.parameter]));
   }
   const reference::Expectation& share =
       reference::share_of(c.program, expectation, place.rank, parameter.reducer);
@@ -118,9 +118,88 @@ std::string likely_mistake(const Case& c, const reference::Expectation& expectat
   if (s > 0)
     inputs.before =
         bits_of(expectation, expectation.steps[s - 1].ranks[place.rank].gradients[place.parameter]);
-  const auto found = explain_bits(inputs, {seen, seen + count});
-  if (found.empty() || found.front().matches < count || found.front().mistake.empty()) return {};
-  return "\n  these bits are " + to_text(found, count);
+  auto found = explain_bits(inputs, {seen, seen + count});
+  const bool is_mistake =
+      !found.empty() && found.front().matches == count && !found.front().mistake.empty();
+  return is_mistake ? found : std::vector<BitsExplanation>();
+}
+
+// Leaves those explanations that hold at the other place, too, unless none does.
+void keep_common(std::vector<BitsExplanation>& found, const std::vector<BitsExplanation>& other) {
+  std::vector<BitsExplanation> both;
+  std::copy_if(found.begin(), found.end(), std::back_inserter(both), [&](const auto& each) {
+    return std::any_of(other.begin(), other.end(), [&](const BitsExplanation& more) {
+      return more.mistake == each.mistake && more.order == each.order;
+    });
+  });
+  if (!both.empty()) found = std::move(both);
+}
+
+// A line that says which mistake gives the bits seen, if one that reducers make gives all of them.
+// What several mistakes give alike at one place is told apart by the other ranks and parameters.
+std::string likely_mistake(const Case& c, const reference::Expectation& expectation,
+                           const Observation& observation, const Place& place,
+                           const std::uint64_t* seen) {
+  constexpr int kMostPlaces = 24;
+  const std::uint32_t s = place.step.step;
+  const auto local = contributions_to(c, observation, s);
+  const auto is_explained = [&](std::uint32_t p) {
+    return !c.program.parameters[p].sparse && reference::owner_of(c.program, p) == p &&
+           reference::value_count(c.program.parameters[p]) > 0;
+  };
+  if (!local || c.program.parameters[place.parameter].sparse) return {};
+  if (c.program.options.hook_result != reference::HookResult::kMean) return {};
+  auto found = explain_place(c, expectation, *local, place, seen);
+  if (found.empty()) return {};
+  int places = 0;
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    const auto& steps = observation.ranks[rank].steps;
+    const auto step = std::find_if(steps.begin(), steps.end(),
+                                   [s](const ObservedStep& each) { return each.step == s; });
+    if (step == steps.end() || !step->status.ok()) continue;
+    if (!expectation.steps[s].ranks[rank].present) continue;
+    for (std::uint32_t p = 0; p < step->gradients.size(); ++p) {
+      const ExpectedGradient& expected = expectation.steps[s].ranks[rank].gradients[p];
+      const bool is_comparable =
+          is_explained(p) && step->gradients[p].defined && expected.defined && expected.known;
+      if (found.size() == 1 || !is_comparable || ++places > kMostPlaces) continue;
+      keep_common(found,
+                  explain_place(c, expectation, *local, {rank, *step, p},
+                                observation.ranks[rank].bits.data() + step->gradients[p].offset));
+    }
+  }
+  return "\n  these bits are " +
+         to_text(found, reference::value_count(c.program.parameters[place.parameter]));
+}
+
+// Which elements differ, as ranges: "3 of 96 elements differ: 0, 5 to 6". Nothing where there is
+// one.
+template <class Differs>
+std::string ranges_of(const reference::Parameter& parameter, const Differs& differs) {
+  constexpr std::size_t kMostRanges = 6;
+  const std::uint32_t parts = reference::parts_of(parameter.dtype);
+  const std::uint64_t elements = reference::value_count(parameter) / parts;
+  std::vector<std::string> ranges;
+  std::uint64_t count = 0;
+  for (std::uint64_t e = 0; e < elements; ++e) {
+    const auto differs_at = [&](std::uint64_t element) {
+      for (std::uint32_t part = 0; part < parts; ++part)
+        if (differs(element * parts + part)) return true;
+      return false;
+    };
+    if (!differs_at(e)) continue;
+    const std::uint64_t first = e;
+    while (e + 1 < elements && differs_at(e + 1)) ++e;
+    count += e - first + 1;
+    ranges.push_back(first == e ? fmt::format("{}", e) : fmt::format("{} to {}", first, e));
+  }
+  if (elements < 2 || count == 0) return {};
+  if (count == elements) return fmt::format("\n  all {} elements differ", elements);
+  const std::size_t more = ranges.size() - std::min(ranges.size(), kMostRanges);
+  ranges.resize(ranges.size() - more);
+  return fmt::format("\n  {} of {} elements {}: {}{}", count, elements,
+                     count == 1 ? "differs" : "differ", fmt::join(ranges, ", "),
+                     more > 0 ? fmt::format(", and {} more ranges", more) : "");
 }
 
 Verdict compare_bits(const Case& c, const reference::Expectation& expectation,
@@ -128,14 +207,17 @@ Verdict compare_bits(const Case& c, const reference::Expectation& expectation,
                      const std::uint64_t* expected, const std::uint64_t* seen) {
   const reference::Parameter& parameter = c.program.parameters[place.parameter];
   const std::uint64_t count = reference::gradient_words(parameter);
+  const auto differs = [&](std::uint64_t e) {
+    return expected[e] != seen[e] && !reference::same_bits(parameter.dtype, expected[e], seen[e]);
+  };
   for (std::uint64_t e = 0; e < count; ++e) {
-    if (expected[e] == seen[e] || reference::same_bits(parameter.dtype, expected[e], seen[e]))
-      continue;
+    if (!differs(e)) continue;
     return {Failing::kWrongBits, "bits",
-            fmt::format("{}, {}:\n  expected {}\n  got      {}{}{}", place.text(),
+            fmt::format("{}, {}:\n  expected {}\n  got      {}{}{}{}", place.text(),
                         name_of_word(parameter, e), show_word(parameter, expected[e], e),
                         show_word(parameter, seen[e], e),
                         contributions(c, observation, place.step.step, place.parameter, e),
+                        ranges_of(parameter, differs),
                         likely_mistake(c, expectation, observation, place, seen))};
   }
   return {};
@@ -145,10 +227,13 @@ Verdict compare_gradient(const Case& c, const reference::Expectation& expectatio
                          const Observation& observation, const Place& place,
                          const ExpectedGradient& expected, const ObservedGradient& seen) {
   if (expected.defined != seen.defined) {
-    return {Failing::kWrongBits, "definedness",
-            fmt::format("{}: the gradient must be {}, and is {}", place.text(),
-                        expected.defined ? "defined" : "undefined",
-                        seen.defined ? "defined" : "undefined")};
+    return {
+        Failing::kWrongBits, "definedness",
+        expected.defined
+            ? fmt::format("{}: the gradient must be defined, and is undefined (`.grad` is None)",
+                          place.text())
+            : fmt::format("{}: the gradient must be undefined (`.grad` is None), and is defined",
+                          place.text())};
   }
   if (!expected.defined) return {};
   Verdict verdict;
@@ -213,15 +298,18 @@ Verdict compare_ranks(const Case& c, const Observation& observation, const Place
   };
   if (a.defined != b.defined) return differ("defined on one of them only");
   if (!a.defined) return {};
-  for (std::uint64_t e = 0; e < reference::gradient_words(parameter); ++e) {
-    const std::uint64_t x = observation.ranks[place.rank].bits[a.offset + e];
-    const std::uint64_t y = observation.ranks[other_rank].bits[b.offset + e];
-    if (x != y && !reference::same_bits(parameter.dtype, x, y))
-      return differ(
-          fmt::format("{} is {} here and {} there{}", name_of_word(parameter, e),
-                      show_word(parameter, x, e), show_word(parameter, y, e),
-                      contributions(c, observation, place.step.step, place.parameter, e)));
-  }
+  const std::uint64_t* const mine = observation.ranks[place.rank].bits.data() + a.offset;
+  const std::uint64_t* const theirs = observation.ranks[other_rank].bits.data() + b.offset;
+  const auto differs = [&](std::uint64_t e) {
+    return mine[e] != theirs[e] && !reference::same_bits(parameter.dtype, mine[e], theirs[e]);
+  };
+  for (std::uint64_t e = 0; e < reference::gradient_words(parameter); ++e)
+    if (differs(e))
+      return differ(fmt::format("{} is {} here and {} there{}{}", name_of_word(parameter, e),
+                                show_word(parameter, mine[e], e),
+                                show_word(parameter, theirs[e], e),
+                                contributions(c, observation, place.step.step, place.parameter, e),
+                                ranges_of(parameter, differs)));
   return {};
 }
 
@@ -237,7 +325,47 @@ const ObservedStep* find_step(const RankObservation& rank, std::uint32_t step, s
   return nullptr;
 }
 
+// The step of the first rank of its group with which this one must agree on the parameter, or null.
+// A gradient that nobody used may differ, or be defined on one rank only, because it was never
+// reduced (G5). A hook may leave each rank its own (S4).
+const ObservedStep* must_equal(const Case& c, const reference::Expectation& expectation,
+                               const Observation& observation, const Place& place,
+                               std::size_t hint) {
+  const reference::ExpectedStep& expected = expectation.steps[place.step.step];
+  const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(place.rank));
+  const std::uint32_t owner = reference::owner_of(c.program, place.parameter);
+  const bool is_shared =
+      !c.program.parameters[owner].frozen && !is_each_ranks_own(c.program, place.parameter) &&
+      expected.ranks[place.rank].gradients[place.parameter].reduced &&
+      (expected.ranks[peer].gradients[place.parameter].reduced || !expected.ranks[peer].present);
+  if (place.rank <= peer || !is_shared) return nullptr;
+  const ObservedStep* first = find_step(observation.ranks[peer], place.step.step, hint);
+  const bool has_ended_well = first != nullptr && first->status.ok() && !first->gradients.empty();
+  return has_ended_well ? first : nullptr;
+}
+
 }  // namespace
+
+Verdict judge_equal_ranks(const Case& c, const reference::Expectation& expectation,
+                          const Observation& observation) {
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    const RankObservation& seen = observation.ranks[rank];
+    const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(rank));
+    for (std::size_t s = 0; s < seen.steps.size(); ++s) {
+      const ObservedStep& step = seen.steps[s];
+      const bool is_last_of_exited = seen.exited && s + 1 == seen.steps.size();
+      if (!step.status.ok() || is_last_of_exited) continue;
+      if (!expectation.steps[step.step].ranks[rank].present) continue;
+      for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
+        const Place place{rank, step, p};
+        const ObservedStep* first = must_equal(c, expectation, observation, place, s);
+        if (first == nullptr) continue;
+        if (Verdict v = compare_ranks(c, observation, place, *first, peer); !v.ok()) return v;
+      }
+    }
+  }
+  return {};
+}
 
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, UnspecifiedCounts& counts) {
@@ -257,17 +385,7 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
                             step.gradients.size(), c.program.parameters.size())};
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};
-        const std::uint32_t owner = reference::owner_of(c.program, p);
-        const bool frozen = c.program.parameters[owner].frozen;
-        // A gradient that nobody used may differ, or be defined on one rank only, because it was
-        // never reduced (G5). A hook may leave each rank its own (S4).
-        const bool shared =
-            !frozen && !is_each_ranks_own(c.program, p) &&
-            expected.ranks[rank].gradients[p].reduced &&
-            (expected.ranks[peer].gradients[p].reduced || !expected.ranks[peer].present);
-        const ObservedStep* first =
-            rank > peer && shared ? find_step(observation.ranks[peer], step.step, s) : nullptr;
-        if (first && first->status.ok() && !first->gradients.empty())
+        if (const ObservedStep* first = must_equal(c, expectation, observation, place, s))
           if (Verdict v = compare_ranks(c, observation, place, *first, peer); !v.ok()) return v;
         if (Verdict v = compare_places(c, expectation, place); !v.ok()) return v;
         if (!expected.ranks[rank].gradients[p].known) counts.note(Unspecified::kBits);

@@ -365,11 +365,14 @@ Verdict judge(const Case& c, const Profile& profile, const Expected& expectation
   if (Verdict verdict = judge_proof(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_end(observation); !verdict.ok()) return verdict;
   if (Verdict verdict = judge_races(observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_answers(observation); !verdict.ok()) return verdict;
-  if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
   Verdict errors = profile.judges_calls_alone()
                        ? judge_error_calls(c, profile.policies, expectation, observation)
                        : judge_errors(c, expectation, observation);
+  // A question of the lane's own does not hide an error that the subject has raised without a
+  // reason: what the lane found wrong may only follow from it.
+  if (errors.might_succeed) return errors;
+  if (Verdict verdict = judge_answers(observation); !verdict.ok()) return verdict;
+  if (Verdict verdict = judge_refusals(c, observation); !verdict.ok()) return verdict;
   if (!errors.ok()) return errors;
   if (!profile.judges_calls_alone()) {
     if (Verdict v = judge_texts(c, expectation, observation); !v.ok()) return v;
@@ -377,12 +380,13 @@ Verdict judge(const Case& c, const Profile& profile, const Expected& expectation
   }
   UnspecifiedCounts& counts = errors.unspecified;
   if (Verdict v = judge_gradients(c, expectation, observation, counts); !v.ok()) return v;
-  if (Verdict verdict = judge_rebuild(c, expectation, observation, counts); !verdict.ok())
-    return verdict;
+  if (!profile.any_arithmetic)
+    if (Verdict v = judge_rebuild(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
   if (Verdict v = judge_trace(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_padding(observation); !verdict.ok()) return verdict;
-  if (Verdict v = judge_overlap(c, expectation, observation, counts); !v.ok()) return v;
+  if (!profile.any_arithmetic)
+    if (Verdict v = judge_overlap(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict v = judge_pass_times(c, expectation, observation); !v.ok()) return v;
   if (Verdict v = judge_diagnosis(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_leaks(observation); !verdict.ok()) return verdict;

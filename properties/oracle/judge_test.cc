@@ -740,9 +740,42 @@ TEST_F(JudgeTest, AnExpectedErrorThatDoesNotComeIsSeen) {
 }
 
 TEST_F(JudgeTest, AReducerThatIsNotPoisonedAfterALaunchIsSeen) {
+  case_.faults.faults = {{faults::Kind::kLinkReset, 1, 0, 0, 0}};
+  observation_.fired.counts[static_cast<std::size_t>(faults::Kind::kLinkReset)] = 1;
   fail(0, Code::kPeerLost);
+  Failure& failure = step(0).status.failure();
+  failure.rank = failure.suspect = 1;
+  failure.bucket = 0;
+  failure.parameters = {"p0"};
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
   step(0).poisoned = false;
   expect(Failing::kWrongError, "poison");
+  observation_.recovers = false;  // it is never reset, so its state means nothing
+  EXPECT_TRUE(verdict().ok()) << verdict().message;
+}
+
+// What must not be there at all is not told as what it leaves.
+TEST_F(JudgeTest, AnErrorThatNothingExcusesIsToldBeforeTheStateAfterIt) {
+  fail(0, Code::kPeerLost);
+  step(0).poisoned = false;
+  expect(Failing::kWrongError, "error");
+  EXPECT_NE(verdict().message.find("what the test makes up"), std::string::npos);
+  EXPECT_TRUE(verdict().might_succeed);
+}
+
+// To the shrinker these are two failures.
+TEST_F(JudgeTest, AWrongErrorIsNotTheSameFailureAsAnErrorWithoutAReason) {
+  fail(0, Code::kPeerLost);
+  const Verdict without_reason = verdict();
+  auto& expected = expectation_.steps[0];
+  expected.any_error = true;
+  expected.ranks[0].outcome = reference::Outcome::kOwnError;
+  expected.ranks[0].error = reference::Error::kIncomplete;
+  expected.ranks[0].parameters = {0};
+  const Verdict wrong = verdict();
+  EXPECT_EQ(wrong.failing, without_reason.failing);
+  EXPECT_EQ(wrong.oracle, without_reason.oracle);
+  EXPECT_FALSE(wrong.same_failure(without_reason));
 }
 
 TEST_F(JudgeTest, EndsAndLeaksHaveTheirOwnVerdicts) {

@@ -22,6 +22,9 @@ Verdict judge_attempts(const Case& c, const Observation& observation);
 // Those with `counts` add what they cannot judge.
 Verdict judge_gradients(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, UnspecifiedCounts& counts);
+// Judges alone whether the ranks hold the same bits where they must, which needs no right bits.
+Verdict judge_equal_ranks(const Case& c, const reference::Expectation& expectation,
+                          const Observation& observation);
 Verdict judge_rebuild(const Case& c, const reference::Expectation& expectation,
                       const Observation& observation, UnspecifiedCounts& counts);
 Verdict judge_state(const Case& c, const reference::Expectation& expectation,

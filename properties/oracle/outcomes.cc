@@ -147,6 +147,7 @@ void Outcomes::require_wait(std::uint32_t step, Requirements& it) const {
 // pass; otherwise it remains usable, as after the failure of a backward that belongs to no pass.
 // After all other errors it refuses work (P12).
 void Outcomes::require_state(std::uint32_t step, Requirements& it) const {
+  if (!c_.observation_.recovers) return;  // a new reducer takes its place, whatever its state is
   // A reducer whose user has aborted it, or its groups, has no group that works. Where more may
   // have failed, that is known if the error is the abort.
   if (c_.may_have_aborted(step) && c_.has_one_reducer() && !c_.is_one_abort()) {

@@ -27,6 +27,11 @@ enum class Failing : std::uint8_t {
 };
 const char* name_of(Failing failing);
 
+struct Verdict;
+// What failed, in a few words that say more than the kind: "wrong collectives", where that is
+// "wrong bits".
+std::string title_of(const Verdict& verdict);
+
 struct Verdict {
   Failing failing = Failing::kNothing;
   // One of "bits", "equal", "definedness", "untouched", "trace", "order", "progress", "error",
@@ -36,9 +41,14 @@ struct Verdict {
   // ok: what could not be judged.
   std::string message;
   UnspecifiedCounts unspecified = {};  // if the verdict is ok: what the oracles could not judge
+  // Of an error that a rank raised: whether the rank might have ended the step without one.
+  bool might_succeed = false;
   bool ok() const { return failing == Failing::kNothing; }
+  // Whether both are one failure, as far as a person or the shrinker can tell: an error where none
+  // was due is another failure than a wrong error where one was due.
   bool same_failure(const Verdict& other) const {
-    return failing == other.failing && oracle == other.oracle;
+    return failing == other.failing && oracle == other.oracle &&
+           might_succeed == other.might_succeed;
   }
 };
 

@@ -150,6 +150,7 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
     return refused_by_system("no socket for a process of its own can be made", errno);
   how_lost_.clear();
   end_status_.reset();
+  words_ = std::make_unique<LastWords>();
   nonce_ = make_nonce();
   std::fflush(nullptr);
   const pid_t parent = ::getpid();
@@ -171,6 +172,7 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
     ::setpgid(0, 0);  // Ctrl-C is for the parent, which ends its children in order
     for (ChildGroup& group : g_groups) group.id = 0;
     blocked.reset();
+    words_->listen();
     ChildLine line(fds[1], nonce_);
     body(line);
     line.finish();
@@ -192,6 +194,13 @@ bool Child::has_news() const {
   if (!is_running()) return false;
   pollfd entry{fd_, POLLIN, 0};
   return signal_of(pid_) != 0 || has_ended() || ::poll(&entry, 1, 0) > 0;
+}
+
+std::string Child::take_stacks() {
+  constexpr auto kPatience = std::chrono::milliseconds(300);
+  if (words_ == nullptr) return {};
+  if (is_running()) words_->ask(pid_, kPatience);
+  return words_->take();
 }
 
 bool Child::send(const std::string& text) {

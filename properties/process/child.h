@@ -16,10 +16,12 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "properties/process/last_words.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
@@ -90,6 +92,9 @@ class Child {
   const std::string& how_lost() const { return how_lost_; }
   // As waitpid() returned it; nothing if the child was lost in another way than by its end.
   std::optional<int> end_status() const { return end_status_; }
+  // Returns the stacks of the child (last_words.h): where a signal has ended it, or, while it runs,
+  // where its threads are; nothing if it could not say. Before end(), and once.
+  std::string take_stacks();
 
   // Kills the child and the processes of its group.
   void end();
@@ -104,6 +109,7 @@ class Child {
   std::uint64_t nonce_ = 0;
   std::string how_lost_;
   std::optional<int> end_status_;
+  std::unique_ptr<LastWords> words_;  // of the child that runs, or was lost
 };
 
 }  // namespace lockstep::properties

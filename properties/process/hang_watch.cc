@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -33,8 +34,8 @@ pid_t group_of(const fs::path& process) {
 
 }  // namespace
 
-HangWatch::Waits HangWatch::waits_of(pid_t group) const {
-  Waits waits;
+HangWatch::Times HangWatch::times_of(pid_t group) const {
+  Times times;
   std::error_code ignored;
   for (const fs::directory_entry& process : fs::directory_iterator(processes_, ignored)) {
     const std::string name = process.path().filename().string();
@@ -43,23 +44,44 @@ HangWatch::Waits HangWatch::waits_of(pid_t group) const {
     for (const fs::directory_entry& thread :
          fs::directory_iterator(process.path() / "task", ignored))
       if (const auto time = time_of_thread(thread.path().string()))
-        waits[thread.path().filename().string()] = time->waited_s;
+        times[thread.path().filename().string()] = *time;
   }
-  return waits;
+  return times;
 }
 
-HangWatch::Found HangWatch::look(pid_t group, CaseTimer::Running running) {
+// Looks once a second. A twentieth of the time is no idleness.
+bool HangWatch::is_idle(pid_t group, CaseTimer::Milliseconds taken, CaseTimer::Milliseconds limit) {
+  constexpr CaseTimer::Milliseconds kOften(1000);
+  constexpr double kShare = 0.05;
+  if (work_ && taken < work_->taken) work_.reset();  // another case
+  if (taken < kOften || (work_ && taken - work_->taken < kOften)) return false;
+  const Times times = times_of(group);
+  if (times.empty()) return false;  // the system does not count
+  double seconds = 0;
+  for (const auto& [thread, time] : times) seconds += time.ran_s + time.waited_s;
+  const auto since = taken - (work_ ? work_->taken : taken);
+  const bool has_worked = !work_ || std::abs(seconds - work_->seconds) >
+                                        kShare * std::chrono::duration<double>(since).count();
+  if (has_worked) work_ = {taken, seconds};
+  return !has_worked && since >= limit;
+}
+
+HangWatch::Found HangWatch::look(pid_t group, CaseTimer::Running running,
+                                 CaseTimer::Milliseconds idle_limit) {
+  if (running.limit.count() != 0 && idle_limit.count() != 0 &&
+      is_idle(group, running.taken, idle_limit))
+    return Found::kIdle;
   if (2 * running.taken < running.limit || running.limit.count() == 0) {
     half_way_.reset();
     return Found::kNothing;
   }
-  if (!half_way_ || running.taken < half_way_->taken) half_way_ = {running.taken, waits_of(group)};
+  if (!half_way_ || running.taken < half_way_->taken) half_way_ = {running.taken, times_of(group)};
   if (!running.is_over_limit()) return Found::kNothing;
   double longest_s = 0;
-  for (const auto& [thread, waited_s] : waits_of(group)) {
-    const auto before = half_way_->waits.find(thread);
-    longest_s =
-        std::max(longest_s, waited_s - (before == half_way_->waits.end() ? 0 : before->second));
+  for (const auto& [thread, time] : times_of(group)) {
+    const auto before = half_way_->times.find(thread);
+    const double waited_s = before == half_way_->times.end() ? 0 : before->second.waited_s;
+    longest_s = std::max(longest_s, time.waited_s - waited_s);
   }
   const auto waited =
       std::chrono::duration_cast<CaseTimer::Milliseconds>(std::chrono::duration<double>(longest_s));

@@ -26,15 +26,21 @@ class HangWatchTest : public testing::Test {
   ~HangWatchTest() override { fs::remove_all(folder_); }
 
   // A process with one thread of the same number, as the system shows it.
-  void set(int process, pid_t group, double waited_s) {
+  void set(int process, pid_t group, double waited_s, double ran_s = 5e-9) {
     const fs::path at = folder_ / std::to_string(process);
     fs::create_directories(at / "task" / std::to_string(process));
     std::ofstream(at / "stat") << process << " (a ) (name) S 1 " << group << " 7 0";
     std::ofstream(at / "task" / std::to_string(process) / "schedstat")
-        << "5 " << static_cast<std::uint64_t>(waited_s * 1e9) << " 3\n";
+        << static_cast<std::uint64_t>(ran_s * 1e9) << ' '
+        << static_cast<std::uint64_t>(waited_s * 1e9) << " 3\n";
   }
   Found at(int seconds) {
     return watch_.look(kGroup, {milliseconds(1000 * seconds), milliseconds(20'000)});
+  }
+
+  Found idle_at(int seconds) {
+    return watch_.look(kGroup, {milliseconds(1000 * seconds), milliseconds(20'000)},
+                       milliseconds(5'000));
   }
 
   const fs::path folder_ =
@@ -86,6 +92,33 @@ TEST_F(HangWatchTest, TheNextCaseHasItsOwnLimit) {
   EXPECT_EQ(at(1), Found::kNothing);  // the next case
   at(10);
   EXPECT_EQ(at(20), Found::kHung);
+}
+
+// Computing and waiting for a processor are work; sleeping is none.
+TEST_F(HangWatchTest, WhatNeitherComputesNorWantsToIsIdleBeforeItsLimit) {
+  set(40, kGroup, 0, 10);
+  EXPECT_EQ(idle_at(1), Found::kNothing);
+  set(40, kGroup, 0, 11);
+  EXPECT_EQ(idle_at(2), Found::kNothing);
+  set(40, kGroup, 1, 11);
+  EXPECT_EQ(idle_at(3), Found::kNothing);
+  EXPECT_EQ(idle_at(7), Found::kNothing);
+  set(40, kGroup, 1, 11.1);  // a look at its watch now and then
+  EXPECT_EQ(idle_at(8), Found::kIdle);
+}
+
+TEST_F(HangWatchTest, TheNextCaseIsNotIdleForWhatTheLastOneWas) {
+  set(40, kGroup, 0, 10);
+  EXPECT_EQ(idle_at(1), Found::kNothing);
+  EXPECT_EQ(idle_at(5), Found::kNothing);
+  EXPECT_EQ(idle_at(1), Found::kNothing);  // the next case
+  EXPECT_EQ(idle_at(5), Found::kNothing);
+  EXPECT_EQ(idle_at(6), Found::kIdle);
+}
+
+TEST_F(HangWatchTest, WhereTheSystemDoesNotCountNothingIsIdle) {
+  EXPECT_EQ(idle_at(1), Found::kNothing);
+  EXPECT_EQ(idle_at(9), Found::kNothing);
 }
 
 TEST_F(HangWatchTest, WithoutTheSystemsCountsTheLimitHolds) {

@@ -71,7 +71,7 @@ void add_lanes(const FailureReport& report, Page& page) {
   const std::uint32_t world = c.program.world;
   Rows rows;
   for (const TraceEvent& event : report.outcome.events) {
-    if (event.rank >= world) continue;
+    if (event.rank >= world || event.is_hook) continue;
     std::string& cell = cell_of(rows, key_of(event), world, event.rank);
     const bool is_step = event.sequence == kNone;
     if (is_step && !event.hooks.empty())
@@ -123,7 +123,7 @@ Json bars_of(const std::vector<TraceEvent>& events, bool steps, const char* labe
   const std::uint64_t start = start_of(events);
   Json data = Json::array();
   for (const TraceEvent& event : events) {
-    if ((event.sequence == kNone) != steps) continue;
+    if (event.is_hook || (event.sequence == kNone) != steps) continue;
     const Json row = fmt::format("rank {} {}", event.rank, steps ? "steps" : "collectives");
     data.push_back({{"x", Json::array({static_cast<double>(event.begin_us - start) / kMicros,
                                        static_cast<double>(event.end_us - start) / kMicros})},

@@ -50,13 +50,17 @@ Json metadata(const char* name, std::uint32_t rank, std::uint32_t thread, const 
 }
 
 void add_names(const std::vector<Placed>& placed, Json& out) {
+  const bool counts_events = std::any_of(placed.begin(), placed.end(),
+                                         [](const Placed& each) { return each.event->is_hook; });
+  const char* const clock = counts_events ? " (no time passed: times count events)" : "";
   std::map<std::uint32_t, std::uint32_t> threads;  // by rank
   for (const Placed& each : placed) {
     std::uint32_t& count = threads[each.event->rank];
     count = std::max(count, each.thread + 1);
   }
   for (const auto& [rank, count] : threads) {
-    out.push_back(metadata("process_name", rank, kSteps, "name", fmt::format("rank {}", rank)));
+    out.push_back(
+        metadata("process_name", rank, kSteps, "name", fmt::format("rank {}{}", rank, clock)));
     out.push_back(metadata("process_sort_index", rank, kSteps, "sort_index", rank));
     for (std::uint32_t thread = 0; thread < count; ++thread)
       out.push_back(metadata("thread_name", rank, thread, "name",
@@ -70,7 +74,9 @@ Json slice(const Placed& each) {
   if (event.sequence != kNone) args["sequence"] = event.sequence;
   return {{"ph", "X"},
           {"name", event.name},
-          {"cat", event.sequence == kNone ? "step" : "collective"},
+          {"cat", event.is_hook             ? "hook"
+                  : event.sequence == kNone ? "step"
+                                            : "collective"},
           {"pid", event.rank},
           {"tid", each.thread},
           {"ts", event.begin_us},

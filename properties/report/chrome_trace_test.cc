@@ -96,6 +96,40 @@ TEST(ChromeTrace, TheSameNumberInAnotherGroupIsAnotherCollective) {
   EXPECT_EQ(chrome_trace(outcome).find("\"s\""), std::string::npos);
 }
 
+// In a run without latency no virtual time passes: then events have the times of a clock that
+// counts them, and hooks lie before the collectives that they launch.
+TEST(ChromeTrace, ARunThatTakesNoTimeIsDrawnInTheOrderOfItsEvents) {
+  Case c = generate(21, 0);
+  c.program = {};
+  c.environment = {};
+  c.faults = {};
+  c.schedule = {};
+  c.program.world = 2;
+  c.program.parameters.resize(2);
+  c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = 1;
+  c.program.steps.resize(2);
+  normalize(c);
+  CaseRunner runner(LaneKind::kSim, Subject());
+  const Verdict verdict = runner.run(c);
+  ASSERT_TRUE(verdict.ok()) << verdict.message;
+  const std::string text = chrome_trace(outcome_of(verdict, runner.observation(), true));
+  EXPECT_EQ(fault_of(text), "");
+  const Json trace = Json::parse(text);
+  std::map<std::string, int> kinds;
+  std::set<std::uint64_t> times;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event.at("ph") != "X") continue;
+    ++kinds[event.at("cat")];
+    times.insert(event.at("ts").get<std::uint64_t>());
+    EXPECT_GT(event.at("dur").get<std::uint64_t>(), 0u) << event;
+  }
+  EXPECT_EQ(kinds["step"], 4);
+  EXPECT_GE(kinds["hook"], 4);
+  EXPECT_GE(kinds["collective"], 4);
+  EXPECT_GE(times.size(), 8u);
+  EXPECT_NE(text.find("times count events"), std::string::npos);
+}
+
 // The check itself can fail.
 TEST(ChromeTrace, FaultsOfATraceAreSeen) {
   const std::string names = R"({"traceEvents": [{"ph":"M","name":"process_name","pid":0,"tid":0},)"

@@ -48,6 +48,7 @@ nlohmann::ordered_json to_record(const FailureReport& failure) {
   return {{"oracle", failure.outcome.verdict.oracle},
           {"exit_code", static_cast<int>(failure.outcome.verdict.failing)},
           {"verdict", name_of(failure.outcome.verdict.failing)},
+          {"title", title_of(failure.outcome.verdict)},
           {"message", failure.outcome.verdict.message},
           {"diagnosis", failure.outcome.diagnosis},
           {"case_file", failure.case_file},
@@ -69,7 +70,7 @@ nlohmann::ordered_json states_record(const StateCoverage& states) {
   for (const std::vector<std::string>& row : state_rows(states))
     for (std::size_t i = 1; i < row.size(); ++i)
       if (row[i] != "-")
-        json["by_fault"][row[0]][headers[i]] = row[i] == "!0" ? 0 : std::stoull(row[i]);
+        json["by_fault"][row[0]][headers[i]] = row[i] == "~0" ? 0 : std::stoull(row[i]);
   return json;
 }
 
@@ -115,20 +116,26 @@ std::string compared_line(const RunReport& report) {
 
 }  // namespace
 
+FoundWith found_with(const FailureReport& report) {
+  return {report.subject, report.lane, report.against, report.contract, report.values, report.nccl};
+}
+
 std::string replay_line(const FailureReport& report) {
+  if (!report.replay.empty()) return report.replay;
   std::string out = fmt::format("{} replay {} --lane {}", shell_word(report.program),
                                 shell_word(report.case_file), report.lane);
   if (report.subject != "reducer" || !report.against.empty())
     out += " --subject " + shell_word(report.subject);
   if (!report.against.empty()) out += " --against " + shell_word(report.against);
   if (!report.contract.empty()) out += " --contract " + report.contract;
+  if (!report.values.empty()) out += " --values " + report.values;
   if (!report.nccl.empty()) out += " --nccl " + shell_word(report.nccl);
   return out;
 }
 
 std::string failure_block(const FailureReport& report) {
   const Verdict& verdict = report.outcome.verdict;
-  std::string out = fmt::format("FAIL: {} (oracle: {}, exit code {})\n\n", name_of(verdict.failing),
+  std::string out = fmt::format("FAIL: {} (oracle: {}, exit code {})\n\n", title_of(verdict),
                                 verdict.oracle, static_cast<int>(verdict.failing));
   out += describe(report.value) + "\n" + verdict.message;
   if (!out.empty() && out.back() != '\n') out += '\n';
@@ -151,7 +158,7 @@ std::string failure_block(const FailureReport& report) {
                    ? fmt::format("made smaller in {} executions, then cut off (`shrink` goes on); ",
                                  report.shrink_executions)
                    : fmt::format("made small in {} executions; ", report.shrink_executions);
-  out += fmt::format("{}  {}commit {}\n",
+  out += fmt::format("{}  {}Lockstep {}\n",
                      report.executions_to_find > 0 ? "found:" : "run:  ", history, report.commit);
   return out;
 }
@@ -160,6 +167,16 @@ std::string planted_line(const std::string& id, const PlantedBug& planted) {
   if (id.empty()) return {};
   return fmt::format("planted bug {}: reached {}, triggered {}\n", id, planted.reached,
                      planted.triggered);
+}
+
+// The line above, and, where no case failed although the bug acted, why that can be.
+std::string planted_lines(const RunReport& report) {
+  std::string out = planted_line(report.planted_bug, report.planted);
+  if (report.failures.empty() && report.planted.triggered > 0)
+    out +=
+        "  (a bug that was triggered changed what the reducer did; a case fails where that "
+        "reaches a gradient, an error or a collective)\n";
+  return out;
 }
 
 std::string errors_block(const std::vector<RankError>& errors) {
@@ -252,9 +269,10 @@ namespace {
 
 std::string cases_line(const RunReport& report) {
   return fmt::format(
-      "{} lane, subject {}, {}seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
+      "{} lane, subject {}, {}{}seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
       "faults, {} failing\n",
       report.lane, report.subject,
+      report.values.empty() ? "" : fmt::format("{} values alone, ", report.values),
       report.nccl.empty() ? "" : fmt::format("simulated NCCL {}, ", report.nccl), report.seed,
       report.cases, report.seconds, report.cases_per_second(), report.ok, report.faulted_ok,
       report.failures.size());
@@ -287,6 +305,7 @@ std::string features_line(const RunReport& report) {
 std::string inconclusive_lines(const RunReport& report) {
   std::string out;
   for (const std::string& why : report.inconclusive) out += "inconclusive: " + why + "\n";
+  if (report.was_interrupted) out += "interrupted before its end\n";
   return out;
 }
 
@@ -299,7 +318,7 @@ std::string summary(const RunReport& report, const std::string& page) {
   out += fmt::format("covered: {} features", report.coverage.size());
   if (!report.faults_fired.empty())
     out += fmt::format(", {} kinds of faults", report.faults_fired.size());
-  out += "\n" + planted_line(report.planted_bug, report.planted) + stopping_line(report);
+  out += "\n" + planted_lines(report) + stopping_line(report);
   out += page.empty() ? "more of it: --verbose, or a page with --html FILE\n"
                       : fmt::format("more of it: {}\n", page);
   return out + inconclusive_lines(report);
@@ -310,7 +329,7 @@ std::string whole_summary(const RunReport& report) {
   if (!report.against.empty()) out += compared_line(report);
   if (report.is_metamorphic) out += switched_line(report) + switched_options_lines(report);
   out += faults_line(report) + states_line(report.states) + policies_line(report) +
-         unspecified_line(report) + planted_line(report.planted_bug, report.planted) +
+         unspecified_line(report) + planted_lines(report) +
          features_line(report) + stopping_line(report);
   return out + inconclusive_lines(report);
 }
@@ -351,11 +370,13 @@ std::string json_report(const RunReport& report) {
                            {"switched", report.switched},
                            {"not_comparable", report.not_comparable}};
   if (!report.nccl.empty()) json["nccl"] = report.nccl;
+  if (!report.values.empty()) json["values"] = report.values;
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
   if (!report.states.empty()) json["states"] = states_record(report.states);
   if (report.unspecified.empty()) json["unspecified"] = nlohmann::ordered_json::object();
   if (!report.inconclusive.empty()) json["inconclusive"] = report.inconclusive;
+  if (report.was_interrupted) json["interrupted"] = true;
   if (report.earlier.run > 0)
     json["earlier"] = {{"run", report.earlier.run}, {"failing", report.earlier.failing}};
   for (const FailureReport& failure : report.failures)
@@ -365,22 +386,28 @@ std::string json_report(const RunReport& report) {
 
 std::string junit_report(const RunReport& report) {
   const std::size_t failures = report.failures.size();
+  const bool is_unproven = failures == 0 && !report.is_green();
   std::string out = fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-      "<testsuite name=\"lockstep.{}\" tests=\"{}\" failures=\"{}\" time=\"{:.3f}\">\n",
-      report.lane, failures == 0 ? 1 : failures, failures, report.seconds);
+      "<testsuite name=\"lockstep.{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" "
+      "time=\"{:.3f}\">\n",
+      report.lane, failures == 0 ? 1 : failures, failures, is_unproven ? 1 : 0, report.seconds);
   if (failures == 0)
     out += fmt::format(
-        "  <testcase classname=\"lockstep.{}\" name=\"{} cases, seed {}\" time=\"{:.3f}\"/>\n",
+        "  <testcase classname=\"lockstep.{}\" name=\"{} cases, seed {}\" time=\"{:.3f}\"",
         report.lane, report.cases, report.seed, report.seconds);
+  if (failures == 0 && !is_unproven) out += "/>\n";
+  if (is_unproven)
+    out += fmt::format(">\n    <error message=\"{}\">{}</error>\n  </testcase>\n",
+                       report.was_interrupted ? "interrupted" : "inconclusive",
+                       escape_xml(fmt::format("{}", fmt::join(report.inconclusive, "\n"))));
   for (const FailureReport& failure : report.failures) {
     const Verdict& verdict = failure.outcome.verdict;
     out += fmt::format(
         "  <testcase classname=\"lockstep.{}\" name=\"{}: seed {}, case {}\" time=\"{:.3f}\">\n"
         "    <failure message=\"{}\">{}</failure>\n  </testcase>\n",
         report.lane, escape_xml(verdict.oracle), failure.seed, failure.index,
-        failure.seconds_to_find,
-        escape_xml(std::string(name_of(verdict.failing)) + " (" + verdict.oracle + ")"),
+        failure.seconds_to_find, escape_xml(title_of(verdict) + " (" + verdict.oracle + ")"),
         escape_xml(failure_block(failure)));
   }
   return out + "</testsuite>\n";

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "properties/case/case.h"
+#include "properties/case/case_json.h"
 #include "properties/report/outcome.h"
 #include "properties/report/state_coverage.h"
 
@@ -21,7 +22,8 @@ struct FailureReport {
   std::string against;  // the other subject; empty if there is none
   // "lockstep" if the subject is held to that contract in place of its own profile; else empty.
   std::string contract;
-  std::string nccl;  // the release of the simulated NCCL; empty: the simulator's own
+  std::string values;  // "exact" if the subject is held to the values alone; else empty
+  std::string nccl;    // the release of the simulated NCCL; empty: the simulator's own
   std::uint64_t seed = 0;
   std::uint64_t index = 0;  // the case's index under the seed
   double seconds_to_find = 0;
@@ -31,6 +33,7 @@ struct FailureReport {
   std::vector<std::string> irrelevant;  // what can change without an effect on the failure
   std::string case_file;
   std::string program;  // the program's name in the replay command
+  std::string replay;   // the whole command, where it is none of this program's; else empty
   std::string commit;
 };
 
@@ -44,8 +47,10 @@ struct RunProgress {
 struct RunReport {
   std::string lane;
   std::string subject;
-  std::string against;  // the other subject; empty if there is none
-  std::string nccl;     // the release of the simulated NCCL; empty: the simulator's own
+  std::string against;   // the other subject; empty if there is none
+  std::string contract;  // as in FailureReport, and so are the next two
+  std::string values;
+  std::string nccl;
   std::uint64_t seed = 0;
   std::string commit;
   double seconds = 0;
@@ -85,7 +90,10 @@ struct RunReport {
   // The reasons why the run proves less than it should: cases without an answer, or resources that
   // the machine lacks.
   std::vector<std::string> inconclusive;
+  bool was_interrupted = false;  // by a signal, before its end
 
+  // Whether it says that the subject is right, as far as it went.
+  bool is_green() const { return failures.empty() && inconclusive.empty() && !was_interrupted; }
   double cases_per_second() const { return seconds > 0 ? static_cast<double>(cases) / seconds : 0; }
 };
 
@@ -95,6 +103,8 @@ std::string planted_line(const std::string& id, const PlantedBug& planted);  // 
 std::string errors_block(const std::vector<RankError>& errors);
 std::string json_replay(const FailureReport& replay, const std::string& planted_bug);
 
+// How the case was run, as its file keeps it.
+FoundWith found_with(const FailureReport& report);
 std::string replay_line(const FailureReport& report);  // the command for its case file
 std::string failure_block(const FailureReport& report);
 // A few lines for the end of a run: the cases, their rate and the failures; what they covered; what

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "properties/report/join_flight_records.h"
 
@@ -65,6 +69,103 @@ void add_events(const Observation& observation, std::vector<TraceEvent>& events)
   }
 }
 
+// Whether the run took no time on its lane's clock, as in the simulator without latency.
+bool has_no_times(const std::vector<TraceEvent>& events) {
+  return std::all_of(events.begin(), events.end(), [&](const TraceEvent& each) {
+    return each.begin_us == events.front().begin_us && each.end_us == each.begin_us;
+  });
+}
+
+// Gives the events of a run without times those of a clock that counts events, a microsecond each:
+// on a rank, hooks and the launches of collectives follow one another, and a collective ends when
+// all of its ranks have launched it.
+class EventClock {
+ public:
+  explicit EventClock(const Observation& observation) : observation_(observation) {
+    now_.resize(observation.ranks.size());
+  }
+
+  std::vector<TraceEvent> events() {
+    std::vector<TraceEvent> plain;
+    add_events(observation_, plain);
+    std::size_t steps = 0;
+    for (const RankObservation& rank : observation_.ranks)
+      steps = std::max(steps, rank.steps.size());
+    for (std::size_t s = 0; s < steps; ++s) add_step(s, plain);
+    return std::move(events_);
+  }
+
+ private:
+  struct Open {
+    std::size_t step_event;
+    std::vector<std::size_t> collectives;
+  };
+
+  void add_step(std::size_t s, const std::vector<TraceEvent>& plain) {
+    std::vector<std::optional<Open>> open(observation_.ranks.size());
+    std::map<std::pair<std::uint32_t, std::int64_t>, std::uint64_t> last_launch;
+    for (std::uint32_t rank = 0; rank < observation_.ranks.size(); ++rank)
+      if (s < observation_.ranks[rank].steps.size())
+        open[rank] = begin_step(rank, observation_.ranks[rank].steps[s], plain);
+    for (const auto& each : open)
+      for (const std::size_t at : each ? each->collectives : std::vector<std::size_t>()) {
+        auto& last = last_launch[{events_[at].generation, events_[at].sequence}];
+        last = std::max(last, events_[at].begin_us);
+      }
+    for (std::uint32_t rank = 0; rank < open.size(); ++rank) {
+      if (!open[rank]) continue;
+      std::uint64_t& now = now_[rank];
+      for (const std::size_t at : open[rank]->collectives) {
+        TraceEvent& event = events_[at];
+        event.end_us = last_launch[{event.generation, event.sequence}] + 1;
+        now = std::max(now, event.end_us);
+      }
+      events_[open[rank]->step_event].end_us = ++now;
+    }
+  }
+
+  // Adds the step, its hooks and its collectives; what ends later has no end yet.
+  Open begin_step(std::uint32_t rank, const ObservedStep& step,
+                  const std::vector<TraceEvent>& plain) {
+    std::uint64_t& now = now_[rank];
+    Open open{events_.size(), {}};
+    std::vector<TraceEvent> collectives;
+    for (const TraceEvent& each : plain) {
+      if (each.rank != rank || each.step != step.step) continue;
+      if (each.sequence != kNone) {
+        collectives.push_back(each);
+        continue;
+      }
+      events_.push_back(each);
+      events_.back().begin_us = now++;
+    }
+    std::size_t launched = 0;
+    const auto launch_until = [&](std::size_t count) {
+      for (; launched < std::min(count, collectives.size()); ++launched) {
+        open.collectives.push_back(events_.size());
+        events_.push_back(collectives[launched]);
+        events_.back().begin_us = now++;
+      }
+    };
+    for (const ObservedHook& hook : step.hooks) {
+      TraceEvent event = events_[open.step_event];
+      event.name = fmt::format("hook of p{}", hook.parameter);
+      event.hooks.clear();
+      event.is_hook = true;
+      event.begin_us = now++;
+      event.end_us = now;
+      events_.push_back(std::move(event));
+      launch_until(hook.launched);
+    }
+    launch_until(collectives.size());
+    return open;
+  }
+
+  const Observation& observation_;
+  std::vector<std::uint64_t> now_;  // by rank
+  std::vector<TraceEvent> events_;
+};
+
 // Puts any text into one line.
 std::string one_line(std::string text) {
   for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at))
@@ -108,6 +209,8 @@ Outcome outcome_of(const Verdict& verdict, const Observation& observation, bool 
   outcome.planted = observation.planted;
   add_errors(observation, outcome.errors);
   if (with_events) add_events(observation, outcome.events);
+  if (!outcome.events.empty() && has_no_times(outcome.events))
+    outcome.events = EventClock(observation).events();
   if (!verdict.ok()) outcome.diagnosis = join_flight_records(observation);
   return outcome;
 }
@@ -116,6 +219,7 @@ std::string to_json(const Outcome& outcome) {
   nlohmann::json json = {{"failing", static_cast<int>(outcome.verdict.failing)},
                          {"oracle", outcome.verdict.oracle},
                          {"message", outcome.verdict.message},
+                         {"might_succeed", outcome.verdict.might_succeed},
                          {"trace_hash", outcome.trace_hash},
                          {"choices", outcome.choices},
                          {"preemptions", outcome.preemptions},
@@ -127,7 +231,7 @@ std::string to_json(const Outcome& outcome) {
     json["errors"].push_back({error.rank, error.step, error.text, error.took_us});
   for (const TraceEvent& event : outcome.events)
     json["events"].push_back({event.rank, event.step, event.name, event.begin_us, event.end_us,
-                              event.sequence, event.generation, event.hooks});
+                              event.sequence, event.generation, event.hooks, event.is_hook});
   // A message may quote bytes of a subject, and invalid UTF-8 must not prevent the report.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -139,6 +243,7 @@ Result<Outcome> outcome_from_json(const std::string& text) {
     outcome.verdict.failing = static_cast<Failing>(json.at("failing").get<int>());
     outcome.verdict.oracle = json.at("oracle");
     outcome.verdict.message = json.at("message");
+    outcome.verdict.might_succeed = json.at("might_succeed");
     outcome.trace_hash = json.at("trace_hash");
     outcome.choices = json.at("choices");
     outcome.preemptions = json.at("preemptions");
@@ -150,7 +255,7 @@ Result<Outcome> outcome_from_json(const std::string& text) {
       outcome.errors.push_back({error.at(0), error.at(1), error.at(2), error.at(3)});
     for (const auto& event : json.value("events", nlohmann::json::array()))
       outcome.events.push_back({event.at(0), event.at(1), event.at(2), event.at(3), event.at(4),
-                                event.at(5), event.at(6), event.at(7)});
+                                event.at(5), event.at(6), event.at(7), event.at(8)});
     return outcome;
   } catch (const nlohmann::json::exception& error) {
     return failed(

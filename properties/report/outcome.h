@@ -23,6 +23,9 @@ struct TraceEvent {
   std::int64_t sequence = kNone;  // for a collective: the same number on all ranks
   std::uint32_t generation = 0;   // of its group; sequence numbers restart in each generation
   std::string hooks = {};  // of a step that succeeded: the parameters in the order of their hooks
+  // A hook of the step. These are there where the run took no time on its lane's clock, as in the
+  // simulator without latency: then times count the events of a rank, a microsecond each.
+  bool is_hook = false;
 };
 
 // An error that a call of the subject returned.

@@ -103,11 +103,13 @@ void add_features(const RunReport& report, Page& page) {
 }  // namespace
 
 Result<std::string> run_page(const RunReport& report) {
-  Page page(report.failures.empty()
-                ? "A fuzz run without a failure"
-                : fmt::format("A fuzz run with {} failure{}", report.failures.size(),
-                              report.failures.size() == 1 ? "" : "s"),
-            fmt::format("lane {}, subject {}{}, seed {}, commit {}", report.lane, report.subject,
+  Page page(!report.failures.empty()
+                ? fmt::format("A fuzz run with {} failure{}", report.failures.size(),
+                              report.failures.size() == 1 ? "" : "s")
+            : report.was_interrupted ? "A fuzz run that was interrupted, without a failure so far"
+            : report.is_green()      ? "A fuzz run without a failure"
+                                     : "A fuzz run that is inconclusive",
+            fmt::format("lane {}, subject {}{}, seed {}, Lockstep {}", report.lane, report.subject,
                         report.against.empty() ? "" : " against " + report.against, report.seed,
                         report.commit));
   page.add_summary(whole_summary(report));

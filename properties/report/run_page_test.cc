@@ -49,6 +49,62 @@ TEST(RunPage, FailuresStandInIt) {
   EXPECT_THAT(*page, HasSubstr("&lt;wrong&gt;"));
 }
 
+// What proves less than it should is green nowhere.
+TEST(RunPage, ARunThatWasInterruptedOrIsInconclusiveIsNotGreen) {
+  EXPECT_TRUE(example_run().is_green());
+  EXPECT_THAT(junit_report(example_run()), HasSubstr("errors=\"0\""));
+  RunReport cut = example_run();
+  cut.was_interrupted = true;
+  RunReport unproven = example_run();
+  unproven.inconclusive = {"4 of the cases passed, and fewer than 50 say <little>"};
+  for (const RunReport& report : {cut, unproven}) {
+    EXPECT_FALSE(report.is_green());
+    EXPECT_THAT(junit_report(report), HasSubstr("errors=\"1\""));
+    EXPECT_THAT(junit_report(report), HasSubstr("<error message="));
+    const Result<std::string> page = run_page(report);
+    if (!page) GTEST_SKIP() << page.error().failure().detail;
+    EXPECT_THAT(*page, Not(HasSubstr("A fuzz run without a failure")));
+  }
+  EXPECT_THAT(junit_report(cut), HasSubstr("interrupted"));
+  EXPECT_THAT(summary(cut), HasSubstr("interrupted before its end"));
+  EXPECT_THAT(junit_report(unproven), HasSubstr("fewer than 50 say &lt;little&gt;"));
+}
+
+// A failure is named by what its oracle has seen.
+TEST(FailureBlock, HasATitleOfItsOracle) {
+  const auto title = [](Failing failing, const char* oracle, bool might_succeed = false) {
+    Verdict verdict{failing, oracle, ""};
+    verdict.might_succeed = might_succeed;
+    return title_of(verdict);
+  };
+  EXPECT_EQ(title(Failing::kWrongBits, "bits"), "wrong bits");
+  EXPECT_EQ(title(Failing::kWrongBits, "trace"), "wrong collectives");
+  EXPECT_EQ(title(Failing::kWrongBits, "definedness"), "a gradient is missing, or one too many");
+  EXPECT_EQ(title(Failing::kWrongError, "error"), "wrong or missing error");
+  EXPECT_EQ(title(Failing::kWrongError, "error", true), "an error without a reason");
+  EXPECT_EQ(title(Failing::kWrongBits, "same with views"), "other results with views");
+  EXPECT_EQ(title(Failing::kDeadlock, "progress"), "deadlock");
+  FailureReport report;
+  report.outcome.verdict = {Failing::kWrongBits, "trace", ""};
+  EXPECT_THAT(failure_block(report),
+              HasSubstr("FAIL: wrong collectives (oracle: trace, exit code 65)"));
+}
+
+// What a file keeps of a case is what its replay takes.
+TEST(FailureBlock, HasACommandAndARecordThatSayTheSame) {
+  FailureReport report;
+  report.program = "lockstep";
+  report.case_file = "c.json";
+  report.lane = "sim";
+  report.subject = "./libmine.so";
+  report.contract = "lockstep";
+  report.values = "exact";
+  EXPECT_EQ(replay_line(report),
+            "lockstep replay c.json --lane sim --subject ./libmine.so --contract lockstep --values "
+            "exact");
+  EXPECT_EQ(found_with(report), (FoundWith{"./libmine.so", "sim", "", "lockstep", "exact", ""}));
+}
+
 TEST(StoppingRule, SaysWhatIsExcludedAndSinceWhenNothingWasNew) {
   // 3000 cases: 1 - 0.05^(1/3000) = 1/1001.9.
   EXPECT_THAT(stopping_line(example_run()), HasSubstr("fails one of 1001 such cases or more"));

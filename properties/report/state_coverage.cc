@@ -108,7 +108,7 @@ std::vector<std::vector<std::string>> state_rows(const StateCoverage& coverage) 
     if (state == ReducerState::kIdle) rows.push_back({faults::name_of(kind)});
     const std::uint64_t count = count_of(coverage.counts, kind, state);
     const bool is_possible = why_impossible(kind, state).empty();
-    rows.back().push_back(count > 0 ? fmt::format("{}", count) : is_possible ? "!0" : "-");
+    rows.back().push_back(count > 0 ? fmt::format("{}", count) : is_possible ? "~0" : "-");
   });
   return rows;
 }
@@ -119,7 +119,7 @@ std::string states_block(const StateCoverage& coverage) {
   const auto add = [&out](const std::vector<std::string>& cells) {
     out += fmt::format("  {:18}", cells.front());
     for (std::size_t i = 1; i < cells.size(); ++i)
-      out += fmt::format("{:>12}", cells[i] == "!0" ? "0" : cells[i]);
+      out += fmt::format("{:>12}", cells[i] == "~0" ? "0" : cells[i]);
     out += "\n";
   };
   add(state_headers());

@@ -11,6 +11,7 @@
 #include "properties/oracle/agreement.h"
 #include "properties/oracle/judge.h"
 #include "properties/oracle/metamorphic.h"
+#include "properties/oracle/oracles.h"
 #include "properties/run/rerun.h"
 
 namespace lockstep::properties {
@@ -128,6 +129,7 @@ void CaseRunner::observe(const Case& c, Expected& expectation, Observation& obse
   observation.planted +=
       {seeded::reached() - before.reached, seeded::triggered() - before.triggered};
   observation.attaches = attaches_;
+  observation.recovers = subject_.capabilities.has(Capability::kRecovery);
   const std::vector<reference::ReadyOrder> ready_orders = observation.ready_orders();
   if (!observation.recoveries.empty() || !ready_orders.empty())
     expectation = expectation_of(c, subject_.profile, observation.recoveries, ready_orders);
@@ -159,6 +161,13 @@ Verdict CaseRunner::run_switched(const Case& c) {
   SwitchVerdict compared = judge_switch(
       {c, expectation_, expectation, observation_, second_, subject_.profile.judges_calls_alone()});
   compared_steps_ = compared.compared_steps;
+  if (!compared.verdict.ok()) return std::move(compared.verdict);
+  // A mistake that both runs make alike may still leave the ranks with different bits.
+  if (Verdict v = judge_equal_ranks(c, expectation_, observation_); !v.ok()) return v;
+  if (Verdict v = judge_equal_ranks(*other, expectation, second_); !v.ok()) {
+    v.message = fmt::format("{}: {}", name_of_second_run(c), v.message);
+    return v;
+  }
   return std::move(compared.verdict);
 }
 

@@ -56,6 +56,10 @@ class Shrinker {
     }
   }
 
+  bool needs_more(const Case& candidate) const {
+    return options_.within != Capabilities::all() && !missing(candidate, options_.within).empty();
+  }
+
   // Accepts the candidate if it is smaller and fails.
   bool offer(Case candidate) {
     const std::uint32_t seed = candidate.schedule.seed;
@@ -65,6 +69,7 @@ class Shrinker {
       candidate.schedule.seed = seed + more * kSeedStep;
       const Size size = size_of(candidate);
       if (!(size < size_) || !tried_.insert(hash_of(candidate)).second) continue;
+      if (needs_more(candidate)) return false;  // with any seed
       if (is_over()) return false;
       ++executions_;
       if (!test_(candidate)) continue;

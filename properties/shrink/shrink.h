@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "properties/case/capabilities.h"
 #include "properties/case/case.h"
 #include "properties/shrink/size.h"
 
@@ -42,6 +43,9 @@ struct ShrinkOptions {
   // Under a random policy a smaller program has another schedule. Each candidate that no longer
   // fails is tried with this many further seeds before it is rejected.
   std::uint32_t extra_seeds = 0;
+  // What candidates may need (capabilities.h); one that needs more is left out, and costs no
+  // execution.
+  Capabilities within = Capabilities::all();
   // Returns the deviations from the default policy that a run of the case made. If set, a case that
   // cannot become smaller gets them in place of its random policy, and then they are dropped one by
   // one.

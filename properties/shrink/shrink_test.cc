@@ -462,6 +462,39 @@ TEST(Edits, MergedForwardsKeepTheirGraphsAndOutputs) {
   }
 }
 
+// Claim: what the small case needs is within what the found one needs. Without that limit some
+// small cases must end in an error of their own, or have three ranks, which the subject of the
+// found one may not be given.
+TEST(Shrink, TheSmallCaseNeedsNoMoreThanTheFoundOne) {
+  GenerateOptions of_template;  // what the template for subjects declares
+  of_template.capabilities = Capabilities().with(Capability::kNoSync).with(Capability::kDynamic);
+  of_template.faults = GenerateOptions::Faults::kNone;
+  const Predicate two_ranks = [](const Case& value) { return value.program.world >= 2; };
+  const Predicate unlike_hooks = [](const Case& value) {
+    return opposite_orders(value) || value.program.steps.size() >= 3;
+  };
+  int checked = 0;
+  int beyond = 0;
+  for (std::uint64_t index = 0; index < 200; ++index) {
+    const bool is_restricted = index % 2 == 0;
+    const Case found = is_restricted ? generate(31, index, of_template) : generate(31, index);
+    const Capabilities needs = needed(found);
+    for (const Predicate& fails : {two_ranks, unlike_hooks, Predicate(incomplete_on_one_rank)}) {
+      if (!fails(found)) continue;
+      ShrinkOptions options;
+      options.max_executions = 300;
+      if (!missing(shrink(found, fails, options).value, needs).empty()) ++beyond;
+      options.within = needs;
+      const ShrinkResult small = shrink(found, fails, options);
+      EXPECT_TRUE(fails(small.value)) << index;
+      EXPECT_EQ(missing_message(small.value, needs, "of the found case"), "") << index;
+      ++checked;
+    }
+  }
+  EXPECT_GE(checked, 100);
+  EXPECT_GE(beyond, 5) << "nothing shows that the limit limits";
+}
+
 // RapidCheck shrinks cases through the same candidates: a property that fails for two steps and a
 // frozen parameter ends at two steps and two parameters.
 TEST(Arbitrary, RapidCheckShrinksThroughTheShrinker) {

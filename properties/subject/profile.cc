@@ -26,14 +26,17 @@ reference::Contract contract_of(const Profile& profile) {
   return contract;
 }
 
-// It keeps what can be judged of a subject that shows its gradients alone.
-void keep_gradients_alone(Expected& expected) {
+// It keeps what can be judged of a subject that shows its gradients alone, or that has a layout of
+// its own.
+void keep_gradients(Expected& expected, bool knows_storage) {
   expected.knowledge.resize(expected.steps.size());
   for (StepKnowledge& step : expected.knowledge) step.knows_collectives = false;
   for (reference::ExpectedStep& step : expected.steps)
     for (reference::ExpectedRankStep& rank : step.ranks)
-      for (reference::ExpectedGradient& gradient : rank.gradients)
-        gradient.untouched = gradient.in_bucket = false;
+      for (reference::ExpectedGradient& gradient : rank.gradients) {
+        gradient.untouched = gradient.untouched && knows_storage;
+        gradient.in_bucket = false;
+      }
 }
 
 }  // namespace
@@ -46,7 +49,8 @@ Expected expectation_of(const Case& value, const Profile& profile,
       profile.is_torch()
           ? torch_model::run(program, value.torch, profile.policies, recoveries)
           : Expected(reference::run(program, contract_of(profile), recoveries, ready_orders));
-  if (profile.gradients_alone) keep_gradients_alone(expected);
+  if (profile.gradients_alone || profile.any_arithmetic)
+    keep_gradients(expected, !profile.gradients_alone);
   return expected;
 }
 

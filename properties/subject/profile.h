@@ -27,6 +27,10 @@ struct Profile {
   // The subject is known by its gradients and by which of its calls raise. Its collectives, the
   // storage of its gradients and what its errors name are not looked at.
   bool gradients_alone = false;
+  // The subject may add in any order, round the average where it likes, and lay out its buckets
+  // itself. Cases have values of which every sum and average is exact then, and the collectives,
+  // the place of gradients and what errors name are not looked at (fuzz --values exact).
+  bool any_arithmetic = false;
 
   static Profile lockstep() { return {}; }
   // Of the system's version, or of another one.
@@ -42,7 +46,7 @@ struct Profile {
   }
   bool is_torch() const { return kind == Kind::kTorch; }
   // Whether an error is judged by the call that raises it, and not by what it names.
-  bool judges_calls_alone() const { return is_torch() || gradients_alone; }
+  bool judges_calls_alone() const { return is_torch() || gradients_alone || any_arithmetic; }
 };
 
 // What the profile's model expects of the program of a case. The profile of PyTorch takes no

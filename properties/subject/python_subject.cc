@@ -180,6 +180,25 @@ fs::path python_ranks(const fs::path& self) {
   return {};
 }
 
+Result<std::string> describe_python() {
+  const std::string python = interpreter();
+  const std::string script =
+      "import sys, platform, torch; print(sys.executable); print(platform.python_version()); "
+      "print(torch.__version__)";
+  const std::string answer = ask(quoted_for_shell(python) + " -c " + quoted_for_shell(script));
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < answer.size();) {
+    const std::size_t end = std::min(answer.find('\n', at), answer.size());
+    lines.push_back(answer.substr(at, end - at));
+    at = end + 1;
+  }
+  if (lines.size() != 3)
+    return refuse_subject(fmt::format(
+        "{} has no torch: ci/setup --torch installs one, and LOCKSTEP_PYTHON names another Python",
+        python));
+  return fmt::format("{} ({}), Python {}, torch {}", python, lines[0], lines[1], lines[2]);
+}
+
 Result<Subject> python_subject(const std::string& which) {
   const std::optional<Named> name = named(which);
   if (!name)

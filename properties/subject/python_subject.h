@@ -25,4 +25,8 @@ Capabilities python_capabilities();
 // the program `self`: in the build folder, in share/ of a prefix, or in a Python package.
 std::filesystem::path python_ranks(const std::filesystem::path& self);
 
+// Which Python runs the ranks, and which torch it has: "python3 (/usr/bin/python3), Python 3.11.2,
+// torch 1.13.1". Failure: one line that says what is missing.
+Result<std::string> describe_python();
+
 }  // namespace lockstep::properties

@@ -105,6 +105,11 @@ bool brings_code(const std::string& text) {
   return names_library(text) || text.starts_with(kTorchPrefix) || text.starts_with(kPythonPrefix);
 }
 
+void hold_to_values_alone(Subject& subject) {
+  subject.profile.any_arithmetic = true;
+  subject.capabilities = subject.capabilities.without(Capability::kRounding);
+}
+
 Status open_subject(Subject& subject) {
   if (subject.kind == Subject::Kind::kSeeded) LOCKSTEP_CHECK(seeded::select(subject.id));
   if (subject.kind == Subject::Kind::kHosted && subject.table == nullptr) {

@@ -33,6 +33,8 @@ struct Subject {
   // For kHosted: set after the library was opened in this process, where it remains open until the
   // process ends.
   const lockstep_subject* table = nullptr;
+  // Of kHosted: the table is this program's own, so that ranks cannot be other processes.
+  bool is_in_this_program = false;
   Capabilities capabilities = Capabilities::lockstep();
   Profile profile;  // whose behaviour it is held to
   // Whether it is held to Lockstep's contract instead of its own.
@@ -71,6 +73,10 @@ Result<Subject> parse_subject(const std::string& text);
 // hangs its process does no harm. The subject has no table: open_subject() follows later, in the
 // process that runs the cases.
 Result<Subject> find_subject(const std::string& text);
+
+// Holds the subject to the values alone, whatever its arithmetic and layout are
+// (Profile::any_arithmetic), and leaves it the cases in which they are exact.
+void hold_to_values_alone(Subject& subject);
 
 // Opens in this process the libraries of the subject, and of the one that it runs against, that are
 // not open yet, and selects a planted bug. A process that runs cases calls it first.

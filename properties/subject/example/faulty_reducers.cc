@@ -14,7 +14,8 @@
 // 10  two bugs, which both end in wrong bits: the first one, and that rank 2 loses the first
 //     element of each gradient
 // 11  measures the timeout of a reduction on the wall clock, which jumps (the fault node_clock)
-// A real reducer could have the faults 1, 10 and 11; the others are for the harness.
+// 12  raises an error of its own where there is nothing wrong: with more than three buckets
+// A real reducer could have the faults 1, 10, 11 and 12; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -109,6 +110,16 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
   return fail(flat, LOCKSTEP_TIMEOUT, "the reduction has taken longer than the timeout", error);
 }
 
+#elif LOCKSTEP_EXAMPLE_FAULT == 12
+
+int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
+                            lockstep_error* error) {
+  const FlatReducer& flat = faulty(self).flat;
+  if (flat.setup->bucket_count > 3)
+    return fail(flat, LOCKSTEP_INTERNAL, "the stream cannot be captured", error);
+  return backward_end(self, pass, outputs_left, error);
+}
+
 #else
 
 int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
@@ -144,9 +155,9 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 #endif
 
 lockstep_subject make_faulty_table() {
-  static constexpr const char* kNames[] = {"",         "stale",      "crashing", "hanging",
-                                           "skipping", "exiting",    "closing",  "scribbling",
-                                           "stopping", "signalling", "two_bugs", "wall_clock"};
+  static constexpr const char* kNames[] = {
+      "",           "stale",    "crashing",   "hanging",  "skipping",   "exiting", "closing",
+      "scribbling", "stopping", "signalling", "two_bugs", "wall_clock", "refusing"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;

@@ -115,8 +115,23 @@ script() { # script FILE LINE...
   printf '%s\n' "${@:2}" >"$1"
 }
 script mine.py 'import lockstep' 'from examples.all_reduce import wrap as all_reduced' 'def wrap(module, **options):' \
-  '    return all_reduced(module)' 'lockstep.fuzz(wrap, cases=4, seed=1, jobs=1)'
+  '    return all_reduced(module)' 'lockstep.fuzz(wrap, cases=4, seed=1, jobs=1, least=4)'
 expect 0 " 4 ok, 0 ok with faults, 0 failing" "$python" mine.py
+sed 's/, least=4//' mine.py >few.py
+"$python" few.py >out 2>err && fail "a run of four cases is no evidence, and passes"
+grep -q "inconclusive: 4 of the cases passed, and fewer than 50 say little" out || fail "few cases are not told"
+# The command that is printed ends as the fuzzing did, and so does the case alone.
+replays() { # replays CODE FUNCTION
+  expect "$1" "replay: " run fuzz --subject "$(wrong "$2")" --time 60 --seed 5 --jobs 1 --shrink-time 2 --fresh --out found
+  local line
+  line=$(sed -n 's/^replay: //p' out)
+  case_file=$(sed -n 's/^case:   //p' out)
+  expect "$1" "FAIL: " timeout --signal KILL 300 bash -c "$line"
+  expect "$1" "FAIL: " run replay "$case_file"
+}
+replays 65 skips_none
+replays 65 does_not_divide
+replays 71 raises_in_backward
 sed 's/cases=4/seconds=1000/' mine.py >endless.py
 script interrupts.py 'import signal, subprocess, sys' \
   '# What a shell runs in the background ignores Ctrl-C.' \
@@ -139,8 +154,8 @@ expect 0 "refused 1 True" "$python" no_file.py
 if "$python" -c 'import pytest' 2>/dev/null; then
   script test_mine.py 'import lockstep, pytest' 'from faulty_wrappers import does_not_divide' \
     'from examples.all_reduce import wrap' 'def test_right(lockstep_fuzz):' \
-    '    lockstep_fuzz(wrap, cases=4, seed=1, jobs=1)' 'def test_wrong(lockstep_fuzz, tmp_path):' \
-    '    with pytest.raises(lockstep.Failure, match="wrong bits"):' \
+    '    lockstep_fuzz(wrap, cases=4, seed=1, jobs=1, least=4)' 'def test_wrong(lockstep_fuzz, tmp_path):' \
+    '    with pytest.raises(lockstep.Failure, match="^wrong bits"):' \
     '        lockstep_fuzz(does_not_divide, cases=30, seed=1, jobs=1, shrink_time=0)' \
     '    assert list(tmp_path.glob("gloo-1-*.json"))'
   expect 0 "2 passed" "$python" -m pytest -q "${fixture[@]}" test_mine.py

@@ -5,7 +5,7 @@
     def wrap(module, **options):
         return MyDataParallel(module)
 
-    lockstep.fuzz(wrap, seconds=60)
+    lockstep.fuzz(wrap, cases=200, seed=1)
 
 fuzz() and replay() run the program `lockstep`, whose README says what a case is, and what is compared. The function has
 to be at the top level of a file, because each rank is a process of its own, which loads that file; there fuzz() and
@@ -23,6 +23,7 @@ is_rank = False  # whether this process is one of a rank (ranks.py)
 USAGE = 1  # exit codes of the program
 FAILURES = range(65, 76)
 INTERRUPTED = 130
+LEAST = 50  # cases; a run of fewer is no evidence
 
 
 class Failure(AssertionError):
@@ -30,7 +31,8 @@ class Failure(AssertionError):
 
     def __init__(self, code, report):
         lines = [line for line in report.splitlines() if line.startswith(("FAIL: ", "case: ", "replay: "))]
-        super().__init__("\n".join(["a case failed; the report is above", *lines]))
+        verdict = lines.pop(0)[len("FAIL: "):] if lines else "lockstep ended with exit code %d" % code
+        super().__init__("\n".join([verdict, *lines, "the whole report is above, and in .report"]))
         self.code, self.report = code, report
 
 
@@ -102,13 +104,14 @@ def flags(options):
     return out
 
 
-def fuzz(wrap, seconds=60, **options):
-    """Runs generated cases for some seconds. Raises Failure if one fails. The options are those of `lockstep fuzz`:
-    cases=100 instead of seconds, seed=1, jobs=2, out="folder"."""
+def fuzz(wrap, seconds=60, least=LEAST, **options):
+    """Runs generated cases: cases=200, seed=1 are the same ones in every run; without `cases`, as many as `seconds` allow.
+    Raises Failure if one fails, and Refused if fewer than `least` have passed, as a run of a few cases says little. The
+    other options are those of `lockstep fuzz`: jobs=2, out="folder"."""
     if is_rank:
         return
     time = [] if "cases" in options else ["--time", str(seconds)]
-    run(["fuzz", "--subject", subject_of(wrap), *time, *flags(options)])
+    run(["fuzz", "--subject", subject_of(wrap), "--least", str(least), *time, *flags(options)])
 
 
 def replay(wrap, case, **options):

@@ -1,7 +1,7 @@
 """A fixture for pytest, which finds it by itself once the package is installed:
 
     def test_my_wrapper(lockstep_fuzz):
-        lockstep_fuzz(wrap, seconds=20)
+        lockstep_fuzz(wrap, cases=200, seed=1)
 """
 
 import functools
