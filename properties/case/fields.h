@@ -339,7 +339,7 @@ struct Table<reference::Replicated> {
              .pairs = with::kSeveralBuckets | with::kModes | with::kViews | with::kRebuilt |
                       with::kHook | with::kAfterBackward | with::kBuffers | with::kUneven |
                       with::kError | with::kFault,
-             .change = "the transport"})));
+             .change = "the transport"}));
 };
 
 template <>
