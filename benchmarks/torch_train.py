@@ -17,7 +17,7 @@ A row has, of one mode:
     ms, ddp_ms, none_ms  the median step with Lockstep's class, with PyTorch's, and without a reducer; the slowest rank counts
     times_ddp            ms / ddp_ms, the median over the rounds, with the lower and the upper quartile
     overhead             (ms - none_ms) / (ddp_ms - none_ms)
-    cpu                  what the processors of all ranks did, divided by what they did with PyTorch's class
+    cpu, cpu_overhead    the same two ratios of what the processors of all ranks did; other programs disturb these less
     wrong                elements that are not what they should be
 
 Mode rank_order is rank order beside the native order, both Lockstep's: there ddp_ms is the native order's. Memory is the
@@ -101,9 +101,9 @@ def row_of(what, world, mode, told, rounds):
     subject, beside = MODES[mode]
     ours, theirs, none = (of_slowest(told, name) for name in (subject, beside, "none"))
     ms, ddp_ms, none_ms = (1000 * statistics.median(steps) for steps in (ours, theirs, none))
+    cpu, ddp_cpu, none_cpu = (cpu_of(told, name) for name in (subject, beside, "none"))
     ratios = ratios_by_round(ours, theirs, rounds)
     low, high = quartiles(ratios)
-    over = ddp_ms - none_ms
     return {
         "what": what,
         "ranks": world,
@@ -114,22 +114,29 @@ def row_of(what, world, mode, told, rounds):
         "times_ddp": statistics.median(ratios),
         "low": low,
         "high": high,
-        "overhead": (ms - none_ms) / over if over > 0 else None,
-        "cpu": cpu_of(told, subject) / max(cpu_of(told, beside), 1e-9),
+        "overhead": overhead(ms, ddp_ms, none_ms),
+        "cpu": cpu / max(ddp_cpu, 1e-9),
+        "cpu_overhead": overhead(cpu, ddp_cpu, none_cpu),
         "wrong": sum(result["subjects"][subject]["wrong"] for result in told),
     }
 
 
+def overhead(ours, theirs, none):
+    """None where theirs is not above a step without a reducer."""
+    return (ours - none) / (theirs - none) if theirs > none else None
+
+
 def print_row(row):
-    overhead = "-" if row["overhead"] is None else "%.2f" % row["overhead"]
-    print("%-16s %5d  %-11s %9.2f %9.2f %9.2f  %9.3f  %5.2f %5.2f  %8s %6.2f %6d" % (
+    over, cpu_over = ("-" if row[name] is None else "%.2f" % row[name] for name in ("overhead", "cpu_overhead"))
+    print("%-16s %5d  %-11s %9.2f %9.2f %9.2f  %9.3f  %5.2f %5.2f  %8s %6.2f %12s %6d" % (
         row["what"], row["ranks"], row["mode"], row["ms"], row["ddp_ms"], row["none_ms"], row["times_ddp"], row["low"],
-        row["high"], overhead, row["cpu"], row["wrong"]), flush=True)  # fmt: skip
+        row["high"], over, row["cpu"], cpu_over, row["wrong"]), flush=True)  # fmt: skip
 
 
 def print_titles():
-    titles = ("workload", "ranks", "mode", "ms", "ddp_ms", "none_ms", "times_ddp", "low", "high", "overhead", "cpu", "wrong")
-    print("%-16s %5s  %-11s %9s %9s %9s  %9s  %5s %5s  %8s %6s %6s" % titles)
+    titles = ("workload", "ranks", "mode", "ms", "ddp_ms", "none_ms", "times_ddp", "low", "high", "overhead", "cpu",
+              "cpu_overhead", "wrong")  # fmt: skip
+    print("%-16s %5s  %-11s %9s %9s %9s  %9s  %5s %5s  %8s %6s %12s %6s" % titles)
 
 
 def memory_of(arguments, what, world):

@@ -78,6 +78,30 @@ Status BucketStore::lay_out(Layout layout, const CommHookDriver& hooks, core::Pa
   return {};
 }
 
+bool BucketStore::is_used(const Bucket& bucket) const {
+  return std::any_of(bucket.members.begin(), bucket.members.end(),
+                     [this](std::size_t index) { return replicas_[index].used; });
+}
+
+void BucketStore::free_unused_memory() {
+  for (Bucket& bucket : buckets_) {
+    const auto& members = bucket.members;
+    const bool is_used = std::any_of(members.begin(), members.end(), [this](std::size_t index) {
+      return grad_is_bucket_view(replicas_[index]);
+    });
+    if (is_used) continue;
+    for (const std::size_t index : members) replicas_[index].bucket_view = Tensor();
+    bucket.hooked.reset();
+    bucket.storage.reset();
+  }
+}
+
+bool BucketStore::lacks_memory() const {
+  return std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) {
+    return !bucket.storage && bucket.sparse == nullptr;
+  });
+}
+
 // Whether the gradient is the bucket view already (B7).
 bool BucketStore::grad_is_bucket_view(const ReducedParameter& reduced) const {
   const Tensor& gradient = reduced.parameter->grad();

@@ -16,6 +16,7 @@
 // Failure: errors are those of the device and of sparse gradients, without rank, pass and bucket.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,14 @@ class BucketStore {
     std::vector<std::size_t> members;   // The indices of its members, in the order of the layout.
     std::int64_t trace_sequence = 0;
     Work work;
+    // The rows of a sparse bucket: their numbers, and their values. None before they are sent.
+    struct Rows {
+      Work work;
+      std::int64_t trace_sequence = 0;
+    };
+    std::array<Rows, 2> rows;
+    std::size_t rows_sent = 0;
+    bool is_skipped = false;  // Whether the running pass does not send it (skip_unused_buckets).
     // The bucket as the communication hook sees it; null without a hook.
     std::unique_ptr<HookBucket> hooked;
   };
@@ -57,6 +66,10 @@ class BucketStore {
   // Makes the buckets of a layout, and tells the core. Gradients that are bucket views move to the
   // new buckets (B7). If memory runs out, nothing has changed.
   Status lay_out(Layout layout, const CommHookDriver& hooks, core::PassCore& core);
+  // Call it before lay_out(), so that old and new buckets are not in memory at once: frees the
+  // buckets in which no gradient lies. If lay_out() fails then, they lack memory until it succeeds.
+  void free_unused_memory();
+  bool lacks_memory() const;
   const Layout& layout() const { return layout_; }
 
   std::size_t size() const { return buckets_.size(); }
@@ -66,6 +79,8 @@ class BucketStore {
   auto begin() { return buckets_.begin(); }
   auto end() { return buckets_.end(); }
   DType dtype(std::size_t b) const { return layout_.buckets[b].dtype; }
+  // Whether this rank uses one of its parameters in the running pass.
+  bool is_used(const Bucket& bucket) const;
   bool is_sparse(const ReducedParameter& reduced) const {
     return buckets_[reduced.bucket].sparse != nullptr;
   }

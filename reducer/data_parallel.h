@@ -73,6 +73,10 @@ class DataParallel {
   // Reducer.
   Status begin_join(const JoinOptions& options = {}) { return reducer_->begin_join(options); }
   Status end_join() { return reducer_->end_join(); }
+  // For callers who count forwards by themselves.
+  Status shadow_forward(bool is_synced, bool with_buffers) {
+    return reducer_->shadow_forward(is_synced, with_buffers);
+  }
 
   Status check_complete() { return reducer_->check_complete(); }
   void abort(const Status& cause) { reducer_->abort(cause); }

@@ -143,6 +143,10 @@ void Reducer::stop_group(const Status& cause) {
   for (Bucket& bucket : buckets_) {
     bucket.work.wait(platform::Deadline::in(kDrainLimit)).ignore();
     LOCKSTEP_CHECK(bucket.work.done());  // An aborted group completes what is in flight.
+    for (Bucket::Rows& rows : bucket.rows) {
+      rows.work.wait(platform::Deadline::in(kDrainLimit)).ignore();
+      LOCKSTEP_CHECK(rows.work.done());
+    }
     const platform::Deadline limit = platform::Deadline::in(kDrainLimit);
     LOCKSTEP_CHECK(!bucket.hooked || bucket.hooked->is_drained(limit));
   }

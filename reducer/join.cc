@@ -11,6 +11,10 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 Status Reducer::begin_join(const JoinOptions& options) {
+  if (options_.skip_unused_buckets)
+    return Status(Code::kInvalidArgument,
+                  "a rank without inputs does not know which buckets the others skip: turn "
+                  "skip_unused_buckets off to join");
   Status status = join_.begin(options, collectives_.size());
   return status.code() == Code::kOutOfMemory ? memory_refused() : std::move(status);
 }
@@ -63,6 +67,30 @@ Status Reducer::end_join() try {
       state_.module->broadcast_all(*this, collectives_.rank(), join_.lowest_that_trains());
   leave_join();
   return status.ok() ? status : fail(std::move(status.failure()));
+} catch (const std::bad_alloc&) {
+  join_.set_shadowing(false);
+  // The other ranks are in the middle of a pass.
+  return fail(std::move(out_of_memory().failure()));
+}
+
+Status Reducer::shadow_forward(bool is_synced, bool with_buffers) try {
+  LOCKSTEP_RETURN_IF_ERROR(begin_forward());
+  if (!join_.is_joining())
+    return Status(Code::kInvalidArgument, "shadow_forward was called without a begin_join");
+  if (passes_.current()) close_pass(false);  // Its outputs were never used.
+  if (!is_synced && !with_buffers) return {};
+  const UnevenInputs::Event last =
+      is_synced ? UnevenInputs::Event::kPass : UnevenInputs::Event::kBuffers;
+  UnevenInputs::Event event = UnevenInputs::Event::kNone;
+  while (event != last) {
+    Result<UnevenInputs::Event> agreed = exchange_join_state(UnevenInputs::Event::kNone);
+    if (!agreed) return agreed.error();
+    event = *agreed;
+    if (event == UnevenInputs::Event::kNone)
+      return Status(Code::kInvalidArgument, "no rank trains whose forward could be shadowed");
+    LOCKSTEP_RETURN_IF_ERROR(shadow(event));
+  }
+  return {};
 } catch (const std::bad_alloc&) {
   join_.set_shadowing(false);
   // The other ranks are in the middle of a pass.

@@ -28,6 +28,10 @@ struct ReducerOptions {
   // Dynamic mode: the ranks find the parameters that a pass does not use, and agree on them. Plain
   // mode requires that every pass uses every parameter.
   bool find_unused_parameters = false;
+  // In dynamic mode: a rank sends no bucket of which it uses no parameter, and these gradients stay
+  // as they are. All ranks must then use parameters of the same buckets in each pass: otherwise the
+  // pass fails (kMismatch, F6). Uneven inputs (S2) are refused.
+  bool skip_unused_buckets = false;
   // Static mode (P11): every synced pass runs the same hooks on this rank as the first one did. The
   // first pass is reduced when its first backward ends, even if outputs of it remain; the reducer
   // refuses a second backward of that pass. A pass may use a parameter several times, or never.

@@ -24,11 +24,13 @@ void PassClock::begin_pass(std::size_t gradients, std::size_t buckets) {
 // A frozen parameter has no time, and keeps 0.
 void PassClock::end_pass(std::int64_t pass) {
   times_.pass = pass;
+  times_.armed = armed_;
   times_.finished = platform::now();
   for (platform::Duration& ready : times_.gradients)
     if (ready != platform::Duration()) ready -= armed_;
   for (PassStatistics::Bucket& bucket : times_.buckets) {
     bucket.ready -= armed_;
+    if (bucket.launched == platform::Duration()) continue;  // It was skipped.
     bucket.launched -= armed_;
     bucket.completed -= armed_;
   }

@@ -67,6 +67,8 @@ Status check_options(const ReducerOptions& options) {
   if (options.static_graph && options.find_unused_parameters)
     return invalid(
         "static_graph finds unused parameters by itself: turn find_unused_parameters off");
+  if (options.skip_unused_buckets && !options.find_unused_parameters)
+    return invalid("skip_unused_buckets needs find_unused_parameters: turn that on, too");
   if (options.verify_payload && options.reduction == Reduction::kNative)
     return invalid(
         "verify_payload checks sums in rank order, not those of the transport: set reduction to "
@@ -211,7 +213,7 @@ Status Reducer::start_over() {
   // of the new one.
   collectives_.forget_passes();
   failures_.start_over();
-  if (order_.is_rebuilt()) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
+  if (order_.is_rebuilt() || buckets_.lacks_memory()) LOCKSTEP_RETURN_IF_ERROR(lay_out_first());
   order_.start_over(replicas_.size());
   state_.start_over();
   idle_core().forget_passes();
@@ -292,6 +294,7 @@ Status Reducer::lay_out_in_ready_order() {
   }
   Result<Layout> layout = assign_buckets_in_order(replicas_.infos(), options_.bucket_limits, order);
   if (!layout) return fail(std::move(layout.error().failure()));
+  buckets_.free_unused_memory();
   if (Status status = buckets_.lay_out(std::move(*layout), hooks_, idle_core()); !status.ok())
     return fail(std::move(status.failure()));
   order_.mark_rebuilt();
@@ -322,7 +325,7 @@ Status Reducer::broadcast_state() {
 
 Status Reducer::refresh_state(Refresh refresh) try {
   if (state_.is_window_open && refresh == Refresh::kOncePerWindow) return {};
-  if (options_.broadcast_buffers && state_.module->has_buffers()) {
+  if (sends_buffers(refresh)) {
     if (join_.is_joining())
       if (Result<UnevenInputs::Event> event = exchange_join_state(UnevenInputs::Event::kBuffers);
           !event)
@@ -334,6 +337,11 @@ Status Reducer::refresh_state(Refresh refresh) try {
   return status.ok() ? status : fail(std::move(status.failure()));  // Peers continue.
 } catch (const std::bad_alloc&) {
   return fail(std::move(out_of_memory().failure()));  // Peers wait for this rank.
+}
+
+bool Reducer::sends_buffers(Refresh refresh) const {
+  if (state_.is_window_open && refresh == Refresh::kOncePerWindow) return false;
+  return options_.broadcast_buffers && state_.module->has_buffers();
 }
 
 Status Reducer::copy_to_replicas() try {
@@ -446,6 +454,7 @@ void Reducer::start_pass() {
   shared_.core.begin_pass();
   unused_marked_ = false;
   for (ReducedParameter& reduced : replicas_) reduced.to_pack = false;
+  for (Bucket& bucket : buckets_) bucket.is_skipped = false;
   order_.begin_pass();
   clock_.begin_pass(replicas_.infos().size(), buckets_.size());
 }

@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "reducer/autograd/engine.h"
@@ -57,30 +58,25 @@ class Reducer final : private GradientHook,
   // that another reducer on the same group reduces is refused (F7). All parameters must outlive it.
   static Result<std::unique_ptr<Reducer>> create(std::vector<Ref<Parameter>> parameters,
                                                  ReducerOptions options, Membership membership);
-  // No backward may be running. The destructor aborts the group if a pass is only partly reduced.
-  ~Reducer() override;
+  ~Reducer() override;  // Aborts the group if a pass is only partly reduced.
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
   // Call it before every forward with gradients. It returns kPoisoned after a failure, and
   // kIncomplete if the last pass was left unfinished (P5).
   Status begin_forward();
-
   // Call it before a synced forward, after refresh_state(). Once, when a first pass is complete, it
   // rebuilds the buckets. A collective operation.
   Status rebuild_buckets();
-
   // Call it before every forward with gradients, after begin_forward(). The first call of a sync
   // window, which lasts until a synced pass is complete, broadcasts the buffers (S3) and copies
   // values and buffers to the other replicas (P15). With kEachForward, which all ranks give alike,
   // a later call of the window broadcasts the buffers again.
   enum class Refresh : std::uint8_t { kOncePerWindow, kEachForward };
   Status refresh_state(Refresh refresh = Refresh::kOncePerWindow);
-
   // Call it before a forward without gradients. It copies values and buffers to the other replicas,
-  // unless gradients are being accumulated (P15). It is not a collective operation.
+  // unless gradients are being accumulated (P15). No collective operation.
   Status copy_to_replicas();
-
   // Call it after a synced forward. It adds the forward's outputs to the pass and replaces each of
   // them by an output that refers to the pass, with the next of `numbers`. It returns kIncomplete
   // under the conditions of begin_forward(), for a backward that ran in between.
@@ -89,26 +85,30 @@ class Reducer final : private GradientHook,
   // Begins training with uneven inputs (S2), which lasts until end_join() or a reset. This call is
   // local; every rank makes it before the same forward.
   Status begin_join(const JoinOptions& options);
-  // Says that this rank is out of inputs. The rank then contributes zeros to everything that the
-  // other ranks reduce, and applies the results, until all ranks have called end_join(). After
-  // that, every rank takes the values and buffers of the lowest rank that trained in the last pass
-  // or broadcast. A collective operation.
+  // Says that this rank is out of inputs. Until all ranks have called it, the rank contributes
+  // zeros to all that the others reduce, and applies the results. Then every rank takes the values
+  // and buffers of the lowest rank that trained in the last pass or broadcast. A collective
+  // operation.
   Status end_join();
+  // For callers who count forwards, as PyTorch's Join does: a rank out of inputs shadows what one
+  // forward of the others starts, and its pass if it is synced. A collective operation.
+  Status shadow_forward(bool is_synced, bool with_buffers);
+  bool sends_buffers(Refresh refresh) const;  // Whether refresh_state() would, now.
+  // After a join: the rank whose values and buffers all have taken.
+  int last_that_trained() const { return join_.lowest_that_trains(); }
 
   // Returns kIncomplete, and gives up the pass, if a pass has begun and is not complete (P5).
   Status check_complete();
 
-  // Gives up. Peers receive `cause` as a definite cause that arose on this rank (unless it is
-  // kUnevenInputs, which names a rank already); work in flight ends, and the reducer is poisoned.
-  // The call does nothing if the reducer is already poisoned. If `cause` came up in another group
-  // and names another rank, that rank is suspected, unless it only had lost a peer without a name
-  // (NCCL). Its number is one of this group: translate it where the ranks of the two differ.
+  // Gives up: work in flight ends, and the reducer is poisoned, if it was not. Peers receive
+  // `cause` as a definite one of this rank (kUnevenInputs names a rank already). If it came up in
+  // another group and names another rank of this one, that is suspected, unless it only had lost a
+  // peer.
   void abort(const Status& cause);
 
   // Call it after a failure, or when the members change. It takes a new group, which may have fewer
   // ranks (F4), and leaves gradients alone. A collective operation of the new group.
   Status reset(Membership membership);
-
   // The first cause; ok if the reducer is not poisoned.
   const Status& poisoned() const { return failures_.poison(); }
   // The error of a request for memory that was refused on this rank, now. It changes nothing.
@@ -120,14 +120,14 @@ class Reducer final : private GradientHook,
   const Trace& trace() const { return collectives_.trace(); }
   // The times of the last pass that this rank trained in and completed (T3).
   const PassStatistics& last_pass() const { return clock_.last(); }
-  // The flight record of this rank (T1): the state of now, or that of the last failure if no pass
-  // has begun since. The thread that trains calls it, outside of backward. to_text() turns it into
-  // text for a file.
+  // How many ranks used each trained parameter in the last pass that had a usage map.
+  std::span<const std::int32_t> usage_counts() const { return usage_.counts(); }
+  // The flight record of this rank (T1), of now, or of the last failure if no pass has begun since.
+  // The thread that trains calls it, outside of backward. See to_text().
   FlightRecord flight_record() const;
-  // Joins the flight records of all ranks after a failure. Each rank whose reducer is poisoned has
-  // left its record in the group's store (T1); the record of this rank is taken now. The call waits
-  // at most `patience` for the records of other ranks, and lists ranks without a record as silent.
-  // It is not a collective operation.
+  // Joins the flight records of all ranks after a failure: those that poisoned reducers have left
+  // in the group's store (T1), and this rank's of now. It waits at most `patience` for the others,
+  // and lists ranks without a record as silent. It is not a collective operation.
   Result<Diagnosis> diagnose(platform::Duration patience) const;
   // The number of collectives launched in the pass that is open, or in the last pass if none is.
   std::int64_t launched_in_pass() const { return collectives_.launched(); }
@@ -183,6 +183,7 @@ class Reducer final : private GradientHook,
   Status agree_on_use();
   Status finalize();
   Status finish_bucket(std::size_t b);
+  Status launch_rows(std::size_t b);
   Status finish_sparse(std::size_t b);
   Status copy_bucket_to_grads(const Bucket& bucket);
   Status await_usage_map();
@@ -214,8 +215,7 @@ class Reducer final : private GradientHook,
   double factor_of(DType dtype) const { return join_.scale().of(dtype); }
   double bucket_factor(DType dtype) const;
   bool group_scales(DType dtype) const;
-  // The core, where no hook can use it: before the reducer has hooks, between two backwards, and
-  // when the running one has ended.
+  // The core, where no hook can use it, as no backward runs.
   core::PassCore& idle_core() LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS;
 
   // What all hooks share while a backward runs.

@@ -182,6 +182,41 @@ TEST(ReducerJoin, S2BuffersComeFromTheLowestRankThatTrains) {
   for (const SeenInJoin& rank : seen) EXPECT_EQ(rank.buffer, 6);
 }
 
+// Rank 2 trains one step, and shadows the others forward by forward: a local one that sends
+// buffers, a synced one that does not, and a synced one that does.
+TEST(ReducerJoin, S2ARankOutOfInputsCanShadowForwardByForward) {
+  const std::vector<Membership> memberships = local_memberships(kJoiningRanks);
+  const std::vector<bool> is_synced{true, false, true, true};
+  const std::vector<bool> sends_buffers{true, true, false, true};
+  on_ranks(kJoiningRanks, [&](int r) {
+    TestRank rank;
+    const Ref<Parameter> p = rank.add("p");
+    ReducerOptions options = quick_options(false);
+    options.buffers = {make_ref<Buffer>("b", rank.tensor({1}))};
+    ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], options).ok());
+    EXPECT_EQ(rank.parallel->shadow_forward(true, true).code(), Code::kInvalidArgument);
+    ASSERT_TRUE(rank.parallel->begin_join({}).ok());
+    for (std::size_t step = 0; step < is_synced.size(); ++step) {
+      if (r == 2 && step > 0) {
+        const Status status = rank.parallel->shadow_forward(is_synced[step], sends_buffers[step]);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        continue;
+      }
+      EXPECT_EQ(rank.parallel->reducer().sends_buffers(Reducer::Refresh::kOncePerWindow),
+                sends_buffers[step]);
+      std::optional<DataParallel::NoSync> guard;
+      if (!is_synced[step]) guard.emplace(*rank.parallel);
+      rank.undefine_grads();
+      const Status status = rank.backward(rank.forward_of({p}), r + 1);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+    EXPECT_EQ(values_of(p->grad())[0], rounded_mean(3, kJoiningRanks));
+    const Status joined = rank.parallel->end_join();
+    EXPECT_TRUE(joined.ok()) << joined.to_string();
+    EXPECT_EQ(rank.parallel->reducer().last_that_trained(), 0);
+  });
+}
+
 TEST(ReducerJoin, S2NobodyHasInputs) {
   Plan plan;
   plan.options.rebuild_buckets = true;

@@ -406,6 +406,45 @@ TEST_F(ReducerModes, G5AStaleViewThatNobodyUsesKeepsItsBits) {
   EXPECT_EQ(q_->grad().data(), place);
 }
 
+TEST_F(ReducerModes, G7ABucketThatNobodyUsesIsSkippedWhereThatIsAskedFor) {
+  create_with([](ReducerOptions& o) { o.find_unused_parameters = o.skip_unused_buckets = true; });
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_, q_}), 6).ok());
+  EXPECT_EQ(parallel().reducer().launched_in_pass(), 3);  // Both buckets, and the usage map.
+  ASSERT_TRUE(rank_.backward(rank_.forward_of({p_}), 3).ok());
+  EXPECT_EQ(parallel().reducer().launched_in_pass(), 2);
+  EXPECT_EQ(first(p_), 9);
+  EXPECT_EQ(first(q_), 6);
+  const PassStatistics& pass = parallel().reducer().last_pass();
+  EXPECT_EQ(pass.buckets[0].completed, platform::Duration());  // It is q's.
+  EXPECT_GT(pass.buckets[1].completed, platform::Duration());
+  EXPECT_EQ(parallel().reducer().usage_counts()[1], 0);
+}
+
+TEST_F(ReducerModes, G7SkippingNeedsDynamicModeAndNoJoin) {
+  ReducerOptions options = quick_options(false);
+  options.skip_unused_buckets = true;
+  EXPECT_EQ(rank_.create(membership(), options).code(), Code::kInvalidArgument);
+  create_with([](ReducerOptions& o) { o.find_unused_parameters = o.skip_unused_buckets = true; });
+  EXPECT_EQ(parallel().begin_join({}).code(), Code::kInvalidArgument);
+}
+
+TEST(ReducerRanks, G7RanksThatSkipOtherBucketsFailWithAMismatch) {
+  const auto memberships = local_memberships(2);
+  std::vector<Status> ended(2);
+  on_ranks(2, [&](int r) {
+    TestRank rank;
+    rank.add("p");
+    rank.add("q");
+    ReducerOptions options = quick_options(false);
+    options.find_unused_parameters = options.skip_unused_buckets = true;
+    ASSERT_TRUE(rank.create(memberships[static_cast<std::size_t>(r)], options).ok());
+    const Ref<Parameter>& used = rank.parameters[static_cast<std::size_t>(r)];
+    ended[static_cast<std::size_t>(r)] = rank.backward(rank.forward_of({used}), 1);
+  });
+  for (const Status& status : ended)
+    EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
+}
+
 TEST_F(ReducerModes, B2BucketsFollowTheReadyOrderFromTheSecondSyncedForwardOn) {
   create_rebuilding();
   const auto first_member = [&] {
@@ -452,6 +491,43 @@ TEST_F(ReducerModes, B2LiveViewsMoveWithTheirBuckets) {
   EXPECT_EQ(first(p_), 6);
   ASSERT_TRUE(rank_.backward(outputs, 1).ok());
   EXPECT_EQ(first(p_), 7);
+}
+
+// A device that notes how much memory it had at most.
+class PeakDevice final : public HostDevice {
+ public:
+  Result<Ref<Storage>> allocate(std::size_t bytes) override {
+    Result<Ref<Storage>> storage = HostDevice::allocate(bytes);
+    peak = std::max(peak, allocated_bytes());
+    return storage;
+  }
+  std::uint64_t peak = 0;
+};
+
+TEST(ReducerRebuild, B2OldAndNewBucketsAreNotInMemoryAtOnceIfNoGradientLiesInThem) {
+  for (const bool views : {false, true}) {
+    for (const bool keeps_gradients : {false, true}) {
+      PeakDevice device;
+      TestRank rank;
+      for (const char* name : {"p", "q"})
+        rank.parameters.push_back(make_ref<Parameter>(name, device, DType::kFloat32,
+                                                      Shape::row_major({2}), true,
+                                                      rank.engine.next_sequence()));
+      ReducerOptions options = quick_options(false);
+      options.rebuild_buckets = true;
+      options.gradient_as_bucket_view = views;
+      ASSERT_TRUE(rank.create(local_memberships(1)[0], options).ok());
+      ASSERT_TRUE(rank.backward(rank.forward_of(rank.parameters), 6).ok());
+      if (!keeps_gradients) rank.undefine_grads();
+      const std::uint64_t before = device.allocated_bytes();
+      device.peak = 0;
+      const auto outputs = rank.forward_of(rank.parameters);
+      EXPECT_FALSE(rank.parallel->reducer().rebuilt_order().empty());
+      EXPECT_EQ(device.peak > before, views && keeps_gradients);
+      ASSERT_TRUE(rank.backward(outputs, 8).ok());
+      EXPECT_EQ(values_of(rank.parameters[0]->grad())[0], keeps_gradients ? 14 : 8);
+    }
+  }
 }
 
 TEST_F(ReducerModes, B2AResetGoesBackToTheFirstLayout) {

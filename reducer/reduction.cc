@@ -177,6 +177,11 @@ Status Reducer::launch_ready_buckets() {
     const std::size_t b = next.index;
     Bucket& bucket = buckets_[b];
     buckets_.pack_bucket(b, bucket_factor(buckets_.dtype(b)));
+    bucket.is_skipped = options_.skip_unused_buckets && !buckets_.is_used(bucket);
+    if (bucket.is_skipped) {
+      shared_.core.on_launched(b);
+      continue;
+    }
     clock_.bucket_launched(b);
     LOCKSTEP_RETURN_IF_ERROR(bucket.hooked ? start_hook(b) : launch_bucket(b));
     shared_.core.on_launched(b);
@@ -312,7 +317,12 @@ Status Reducer::usage_changed() const {
 Status Reducer::finalize() {
   LOCKSTEP_CHECK(idle_core().is_all_launched());
   usage_.begin_unpack();
+  // Rows go out one bucket after the other, before anybody waits for the first of them. Only the
+  // second halves of hooks have their places between them (T2).
+  for (std::size_t b = 0; b < buckets_.size() && !options_.hook; ++b)
+    if (buckets_[b].sparse && !buckets_[b].is_skipped) LOCKSTEP_RETURN_IF_ERROR(launch_rows(b));
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (buckets_[b].is_skipped) continue;
     LOCKSTEP_RETURN_IF_ERROR(finish_bucket(b));
     const bool is_sum = !buckets_[b].hooked && !buckets_[b].sparse;
     clock_.bucket_completed(b, is_sum ? buckets_[b].work.completed_at() : platform::now());
@@ -353,24 +363,36 @@ Status Reducer::finish_bucket(std::size_t b) {
     Status status = hooks_.finish(*bucket.hooked, collectives_.backward_group().timeout());
     return status.ok() ? status : with_bucket(std::move(status), b);
   }
-  LOCKSTEP_RETURN_IF_ERROR(
-      collectives_.await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
-  return bucket.sparse ? finish_sparse(b) : Status();
+  if (bucket.sparse) return finish_sparse(b);
+  return collectives_.await(bucket.work, bucket.trace_sequence, static_cast<int>(b));
 }
 
-// By now all ranks know how many rows each rank has.
-Status Reducer::finish_sparse(std::size_t b) {
+// Sends the rows of a sparse bucket, when all ranks know how many rows each rank has.
+Status Reducer::launch_rows(std::size_t b) {
   Bucket& bucket = buckets_[b];
   LOCKSTEP_CHECK_EQ(bucket.members.size(), std::size_t{1});
+  bucket.rows_sent = 0;
+  LOCKSTEP_RETURN_IF_ERROR(
+      collectives_.await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
   Result<std::vector<Collective>> rows = bucket.sparse->prepare();
   if (!rows) return with_bucket(std::move(rows.error()), b);
+  LOCKSTEP_CHECK_LE(rows->size(), bucket.rows.size());
   for (Collective& collective : *rows) {
     collective.bucket = static_cast<int>(b);
-    LOCKSTEP_RETURN_IF_ERROR(collectives_.launch(collective, bucket.work, TraceEntry::What::kBucket,
-                                                 bucket.trace_sequence));
+    Bucket::Rows& sent = bucket.rows[bucket.rows_sent];
     LOCKSTEP_RETURN_IF_ERROR(
-        collectives_.await(bucket.work, bucket.trace_sequence, static_cast<int>(b)));
+        collectives_.launch(collective, sent.work, TraceEntry::What::kBucket, sent.trace_sequence));
+    ++bucket.rows_sent;
   }
+  return {};
+}
+
+Status Reducer::finish_sparse(std::size_t b) {
+  Bucket& bucket = buckets_[b];
+  if (options_.hook) LOCKSTEP_RETURN_IF_ERROR(launch_rows(b));
+  for (std::size_t i = 0; i < bucket.rows_sent; ++i)
+    LOCKSTEP_RETURN_IF_ERROR(collectives_.await(bucket.rows[i].work, bucket.rows[i].trace_sequence,
+                                                static_cast<int>(b)));
   return {};
 }
 

@@ -41,7 +41,8 @@ std::string describe_options(const ReducerOptions& options) {
       (options.static_graph ? "on" : "off") + ", gradient_as_bucket_view " +
       (options.gradient_as_bucket_view ? "on" : "off") + ", reduction " +
       (options.reduction == Reduction::kNative ? "native" : "rank-ordered") + ", verify_payload " +
-      (options.verify_payload ? "on" : "off") + ", rebuild_buckets " +
+      (options.verify_payload ? "on" : "off") + ", skip_unused_buckets " +
+      (options.skip_unused_buckets ? "on" : "off") + ", rebuild_buckets " +
       (options.rebuild_buckets ? "on" : "off") + ", auto_sync " +
       (options.auto_sync ? "on" : "off") + ", pinned_layout " +
       (options.pinned_layout ? std::to_string(options.pinned_layout->hash) : "none") +

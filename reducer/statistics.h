@@ -18,12 +18,15 @@ inline namespace LOCKSTEP_NS {
 
 struct PassStatistics {
   struct Bucket {
-    platform::Duration ready{};     // When the last member became ready.
-    platform::Duration launched{};  // When the sum, or the communication hook, was started.
+    platform::Duration ready{};  // When the last member became ready.
+    // When the sum, or the communication hook, was started. 0, as `completed`, where the bucket was
+    // not sent (skip_unused_buckets).
+    platform::Duration launched{};
     // When the sum, or the result of the communication hook, was complete.
     platform::Duration completed{};
   };
-  std::int64_t pass = kNone;  // kNone if no pass was completed in this group.
+  std::int64_t pass = kNone;   // kNone if no pass was completed in this group.
+  platform::Duration armed{};  // On the platform's clock.
   // One entry for each parameter: when it was ready, or marked unused. 0 for a frozen one.
   std::vector<platform::Duration> gradients;
   std::vector<Bucket> buckets;

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,8 @@ class UsageTracker {
   // Whether nobody has waited for the map yet. Whoever asks has to wait for it then.
   bool take_pending_map() { return std::exchange(is_map_pending_, false); }
   bool is_used_by_some(std::size_t parameter) const { return map_[parameter] != 0; }
+  // The last sum that is complete; zeros in plain mode.
+  std::span<const std::int32_t> counts() const { return map_; }
 
   GradientSearch& search() { return search_; }
 

@@ -99,6 +99,8 @@ const std::vector<Difference>& differences() {
       {"reduction", [](DescribedModel& m) { m.options.reduction = Reduction::kRankOrdered; }},
       {"verify_payload",
        [](DescribedModel& m) { m.options.verify_payload = !m.options.verify_payload; }},
+      {"skip_unused_buckets",
+       [](DescribedModel& m) { m.options.skip_unused_buckets = !m.options.skip_unused_buckets; }},
       {"rebuild_buckets",
        [](DescribedModel& m) { m.options.rebuild_buckets = !m.options.rebuild_buckets; }},
       {"auto_sync", [](DescribedModel& m) { m.options.auto_sync = !m.options.auto_sync; }},

@@ -52,6 +52,7 @@ void Work::begin(std::int64_t sequence) {
 void Work::complete(Status status) {
   WorkObserver* const observer = observer_.exchange(nullptr);
   if (observer != nullptr && !status.ok()) observer->failed(status.failure());
+  if (observer != nullptr) observer->ended();
   platform::MutexLock lock(mutex_);
   LOCKSTEP_CHECK(in_flight_);
   in_flight_ = false;

@@ -73,6 +73,8 @@ class WorkObserver {
  public:
   virtual ~WorkObserver() = default;
   virtual void failed(const Failure& failure) noexcept = 0;
+  // Called last, whether it failed or not: from then on the observer is not used.
+  virtual void ended() noexcept {}
 };
 
 class Work {
@@ -89,12 +91,15 @@ class Work {
   // For the owner, before it starts a collective: if this collective fails, the observer hears of
   // it before done() is true. The observer must live until then.
   void observe(WorkObserver& observer) { observer_ = &observer; }
+  // For decorators of process groups, before the collective starts: puts another observer in the
+  // place of the owner's, which may be null, and returns that.
+  WorkObserver* replace_observer(WorkObserver* observer) { return observer_.exchange(observer); }
 
   // For process groups. begin() arms the handle, which must not be in flight; complete() ends it,
   // once. No lock of the group is held then, as an observer may wait for a store.
   void begin(std::int64_t sequence);
   void complete(Status status);
-  std::int64_t sequence() const;  // kNone before the first begin().
+  std::int64_t sequence() const;            // kNone before the first begin().
   platform::Duration completed_at() const;  // Meaningful once done(); as platform::now().
 
  private:

@@ -13,8 +13,11 @@ PyObject* error_type = nullptr;  // It lives as long as the process.
 const char* words_of_ddp(Code code) {
   switch (code) {
     case Code::kIncomplete:
-      return " (Expected to have finished reduction in the prior iteration before starting a new "
-             "one. If parameters are not always used, pass find_unused_parameters=True)";
+      return " (DistributedDataParallel says of the same, in the next forward: Expected to have "
+             "finished reduction in the prior iteration before starting a new one. If parameters "
+             "are not always used, enable unused parameter detection by passing the keyword "
+             "argument `find_unused_parameters=True`, and make sure that all `forward` function "
+             "outputs participate in calculating loss)";
     case Code::kReadyTwice:
       return " (Expected to mark a variable ready only once.)";
     case Code::kUsageChanged:

@@ -1,9 +1,11 @@
 // The extension module lockstep.torch._extension: what lockstep/torch/*.py calls. It is not for
 // users. Every call into the reducer releases Python's global lock (GIL).
+#include <pybind11/functional.h>
 #include <torch/csrc/distributed/c10d/python_comm_hook.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "reducer/hooks/builtin_hooks.h"
 #include "reducer/torch/c10d_store.h"
 #include "reducer/torch/comm_hook.h"
 #include "reducer/torch/errors.h"
@@ -42,6 +45,14 @@ std::shared_ptr<Group> connect(const c10::intrusive_ptr<c10d::Store>& store,
   return Group::connect(std::move(inner), rank, size, seconds(timeout), address);
 }
 
+// The hook that sends gradients in this dtype, in Lockstep's own collectives; null for none.
+std::shared_ptr<CommunicationHook> compressing_hook(const std::string& dtype) {
+  if (dtype.empty()) return nullptr;
+  if (dtype == "float16") return make_fp16_compress_hook();
+  if (dtype == "bfloat16") return make_bf16_compress_hook();
+  throw py::value_error(dtype);
+}
+
 // The options that have a meaning of Lockstep's. An unknown one is a mistake of this package.
 ReducerOptions reducer_options(const py::dict& given) {
   ReducerOptions options;
@@ -61,6 +72,12 @@ ReducerOptions reducer_options(const py::dict& given) {
       options.bucket_limits = value.cast<std::vector<std::uint64_t>>();
     else if (name == "broadcast_buffers")
       options.broadcast_buffers = value.cast<bool>();
+    else if (name == "skip_unused_buckets")
+      options.skip_unused_buckets = value.cast<bool>();
+    else if (name == "rebuild_buckets")
+      options.rebuild_buckets = value.cast<bool>();
+    else if (name == "reduce_dtype")
+      options.hook = compressing_hook(value.cast<std::string>());
     else
       throw py::key_error(name);
   }
@@ -92,6 +109,42 @@ std::string diagnosis(const TorchReducer& reducer, double patience) {
   return joined->to_string();
 }
 
+at::Tensor usage_counts(const TorchReducer& reducer) {
+  const std::span<const std::int32_t> counts = reducer.reducer().usage_counts();
+  return at::tensor(at::ArrayRef<std::int32_t>(counts.data(), counts.size()), at::kInt);
+}
+
+// The times of the last complete pass (T3), in nanoseconds of the monotonic clock; None before one.
+py::object last_pass(const TorchReducer& reducer) {
+  const PassStatistics& pass = reducer.reducer().last_pass();
+  if (pass.pass == kNone) return py::none();
+  platform::Duration first_gradient = platform::Duration::max(), last_gradient{};
+  for (const platform::Duration ready : pass.gradients) {
+    if (ready == platform::Duration()) continue;  // A frozen parameter.
+    first_gradient = std::min(first_gradient, ready);
+    last_gradient = std::max(last_gradient, ready);
+  }
+  platform::Duration launched = platform::Duration::max(), completed{};
+  std::size_t sent = 0;
+  for (const PassStatistics::Bucket& bucket : pass.buckets) {
+    if (bucket.completed == platform::Duration()) continue;  // It was skipped.
+    ++sent;
+    launched = std::min(launched, bucket.launched);
+    completed = std::max(completed, bucket.completed);
+  }
+  const auto on_clock = [&](platform::Duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(pass.armed + time).count();
+  };
+  py::dict times;
+  times["armed"] = on_clock({});
+  times["first_gradient"] = on_clock(first_gradient);
+  times["last_gradient"] = on_clock(last_gradient);
+  times["launched"] = on_clock(launched);
+  times["completed"] = on_clock(completed);
+  times["buckets"] = sent;
+  return times;
+}
+
 void define_reducer(py::module_& module) {
   py::class_<TorchReducer, std::shared_ptr<TorchReducer>>(module, "Reducer")
       .def(py::init(&make_reducer), py::arg("parameters"), py::arg("buffers"),
@@ -105,6 +158,10 @@ void define_reducer(py::module_& module) {
           },
           NoGil())
       .def("end_join", &TorchReducer::end_join, NoGil())
+      .def("shadow_forward", &TorchReducer::shadow_forward, NoGil())
+      .def("sends_buffers", &TorchReducer::sends_buffers)
+      .def("last_that_trained",
+           [](const TorchReducer& reducer) { return reducer.reducer().last_that_trained(); })
       .def("reset", &TorchReducer::reset, NoGil())
       .def("abort", &TorchReducer::abort, NoGil())
       .def("is_busy", &TorchReducer::is_busy)
@@ -112,12 +169,21 @@ void define_reducer(py::module_& module) {
           "close", [](TorchReducer& reducer) { reducer.close(); }, NoGil())
       .def("check_complete", &TorchReducer::check_complete, NoGil())
       .def("is_rebuilt", &TorchReducer::is_rebuilt)
-      .def("bucket_bytes",
+      .def("when_complete", &TorchReducer::when_complete)
+      .def("is_graph_static", &TorchReducer::is_graph_static)
+      .def("usage_counts", &usage_counts)
+      .def("last_pass", &last_pass)
+      .def("rebuilt_order",
+           [](const TorchReducer& reducer) { return reducer.reducer().rebuilt_order(); })
+      .def("bucket_members",
            [](const TorchReducer& reducer) {
-             std::vector<std::int64_t> bytes;
-             for (const BucketLayout& bucket : reducer.reducer().layout().buckets)
-               bytes.push_back(bucket.elements * static_cast<std::int64_t>(size_of(bucket.dtype)));
-             return bytes;
+             std::vector<std::vector<std::size_t>> members;
+             for (const BucketLayout& bucket : reducer.reducer().layout().buckets) {
+               members.emplace_back();
+               for (const BucketMember& member : bucket.members)
+                 members.back().push_back(member.parameter);
+             }
+             return members;
            })
       .def("failure",
            [](const TorchReducer& reducer) {

@@ -195,6 +195,10 @@ void Leaf::let_go() {
   held_.reset();
 }
 
+void Leaf::drop_unused_view() {
+  if (!parameter_->grad().defined()) view_.reset();
+}
+
 void Leaf::forget_zeroed() {
   if (!parameter_->used()) return;
   const at::Tensor& gradient = variable_.grad();

@@ -53,6 +53,8 @@ class Leaf {
   void give();  // Does nothing to a gradient that is not taken.
   void let_go();
   void forget_zeroed();
+  // Before the buckets move: a view that is nobody's gradient keeps no memory.
+  void drop_unused_view();
 
  private:
   class BeforeHook;

@@ -186,6 +186,66 @@ def test_ctrl_c_in_a_collective():
     assert own_s < 20 and other_s < 30, (own_s, other_s)
 
 
+def run_raising(rank, where):
+    """Rank 1 raises in the third step, and ends; what rank 0 raises then."""
+    class Raises(nn.Linear):
+        def forward(self, x):
+            if where == "forward" and rank == 1 and self.is_third:
+                raise ValueError("not in this forward")
+            return super().forward(x)
+
+    def hook(state, bucket):
+        if where == "hook" and rank == 1 and module.is_third:
+            raise ValueError("not in this hook")
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])
+
+    module = Raises(2, 2)
+    wrapped = LockstepDDP(module, timeout=30)
+    if where == "hook":
+        wrapped.register_comm_hook(None, hook)
+    for step in range(3):
+        module.is_third = step == 2
+        said = raised(lambda: wrapped(torch.ones(1, 2)).sum().backward())
+        if said != "nothing":
+            return step, said
+    return 3, "nothing"
+
+
+def test_an_exception_in_a_forward_or_a_hook_of_one_rank_ends_the_step_of_the_other():
+    for where in ("forward", "hook"):
+        (step, peers), (own_step, own) = on_ranks(2, run_raising, where)
+        assert step == own_step == 2, (where, step, own_step)
+        expect_text(own, "not in this " + where)
+        # The other rank's hook is in an all-reduce of torch.distributed then, which names nobody.
+        expect_text(peers, "LockstepError", "communication hook" if where == "hook" else "peer 1")
+
+
+def run_stopped(rank, patience_s):
+    """Rank 1 stops before its backward, until rank 0 has raised."""
+    pids = [None, None]
+    dist.all_gather_object(pids, os.getpid())
+    module = nn.Linear(2, 2)
+    wrapped = LockstepDDP(module, timeout=patience_s)
+    wrapped(torch.ones(1, 2)).sum().backward()
+    loss = wrapped(torch.ones(1, 2)).sum()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        loss.backward()
+        return "nothing", None
+    except lt.LockstepError as error:
+        return str(error), error.suspect
+    finally:
+        if rank == 0:
+            os.kill(pids[1], signal.SIGCONT)
+
+
+def test_a_stopped_rank_is_suspected_by_the_other():
+    (said, suspect), (own, _) = on_ranks(2, run_stopped, 3)
+    assert suspect == 1, said
+    expect_text(own, "lockstep: ")
+
+
 def run_functional_call(rank):
     if not hasattr(torch, "func"):
         return

@@ -1,5 +1,6 @@
 #include "reducer/torch/torch_reducer.h"
 
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -10,6 +11,7 @@
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_process_group.h"
 #include "reducer/torch/errors.h"
+#include "reducer/torch/profiled_group.h"
 #include "reducer/torch/tensors.h"
 
 namespace lockstep::torch_adapter {
@@ -27,7 +29,7 @@ std::shared_ptr<Group> Group::connect(std::shared_ptr<Store> store, int rank, in
                                         options, connection);
   if (!made) raise(made.error());
   auto group = std::make_shared<Group>();
-  group->group = std::move(*made);
+  group->group = std::make_shared<ProfiledGroup>(std::move(*made));
   group->store = std::move(store);
   return group;
 }
@@ -83,7 +85,7 @@ std::shared_ptr<TorchReducer> TorchReducer::create(const std::vector<NamedTensor
   std::shared_ptr<TorchReducer> self(new TorchReducer);
   const bool has_unused = options.find_unused_parameters || options.static_graph;
   self->mode_ = {options.find_unused_parameters, options.gradient_as_bucket_view,
-                 has_unused || options.gradient_as_bucket_view};
+                 has_unused || options.gradient_as_bucket_view, options.rebuild_buckets};
   self->add_parameters(parameters, sends_parameters);
   for (const NamedTensor& buffer : buffers) self->sent_.add(buffer.name, buffer.tensor);
   options.buffers = self->sent_.buffers();
@@ -174,12 +176,19 @@ void TorchReducer::begin_forward(std::vector<at::Tensor> buffers, bool is_synced
   check(reducer.refresh_state(always ? Reducer::Refresh::kEachForward
                                      : Reducer::Refresh::kOncePerWindow));
   sent_.unstage();
-  if (!is_synced || is_rebuilt_) return;
+  if (!is_synced || is_rebuilt_ || !mode_.rebuilds) return;
   take_all();
+  for (const auto& leaf : leaves_) leaf->drop_unused_view();
   const Status status = reducer.rebuild_buckets();
   is_rebuilt_ = !reducer.rebuilt_order().empty();
   give_all();
   check(status);
+}
+
+bool TorchReducer::sends_buffers(bool sends_buffers_again) const {
+  return reducer().sends_buffers(sends_buffers_again && !sent_.buffers().empty()
+                                     ? Reducer::Refresh::kEachForward
+                                     : Reducer::Refresh::kOncePerWindow);
 }
 
 std::vector<at::Tensor> TorchReducer::arm(const std::vector<at::Tensor>& outputs) {
@@ -237,6 +246,18 @@ void TorchReducer::end_join() {
   check(status);
 }
 
+void TorchReducer::shadow_forward(bool is_synced, bool with_buffers) {
+  Reducer& reducer = open_reducer();
+  const Busy busy(*this);
+  take_all();
+  sent_.stage();
+  Status status = reducer.shadow_forward(is_synced, with_buffers);
+  if (status.ok()) sent_.unstage();
+  is_rebuilt_ = !reducer.rebuilt_order().empty();
+  give_all();
+  check(status);
+}
+
 void TorchReducer::reset(Group& group) {
   Reducer& reducer = open_reducer();
   if (is_in_backward()) refuse("reset() was called inside of a backward: call it after that");
@@ -252,6 +273,7 @@ void TorchReducer::reset(Group& group) {
   const Status status = reducer.reset(group.next_membership());
   if (status.ok()) sent_.unstage();
   is_rebuilt_ = false;
+  after_pass_.last = kNone;
   give_all();
   check(status);
 }
@@ -277,7 +299,12 @@ void TorchReducer::begin_backward(lockstep::Node& pass_output) {
   if (!reducer_) refuse("the DistributedDataParallel of this output is closed: " + why_closed_);
   const bool is_first = !is_in_backward();
   if (is_first && mode_.takes_all) take_all();
-  Status status = pass_output.observer()->backward_begins(task_, {});
+  std::optional<at::RecordFunction> event;  // As PyTorch's profiler calls this.
+  if (is_first && mode_.is_dynamic) {
+    event.emplace(at::RecordScope::FUNCTION);
+    if (event->isActive()) event->before("search_unused_parameters");
+  }
+  Status status = pass_output.observer()->backward_begins(tasks_.of_pass, {});
   if (!is_first && status.ok()) return;
   if (!status.ok()) fail(std::move(status));
   state_ = State::kInBackward;
@@ -293,7 +320,8 @@ void TorchReducer::accumulation_begins(Leaf& leaf) {
     else if (const Ref<lockstep::Node> blind = blind_)
       begin_backward(*blind);
   }
-  Status status = leaf.parameter()->accumulation_begins(is_in_backward() ? task_ : local_task_);
+  Status status =
+      leaf.parameter()->accumulation_begins(is_in_backward() ? tasks_.of_pass : tasks_.local);
   if (!status.ok()) fail(std::move(status));
 }
 
@@ -303,8 +331,8 @@ void TorchReducer::accumulation_ended(Leaf& leaf, bool has_arrived) {
     refuse("the gradient of parameter " + leaf.parameter()->name() +
            " was gone before it was reduced: an optimizer in the backward, a hook, or distributed "
            "autograd has taken it. Use it after the backward");
-  Status status =
-      leaf.parameter()->accumulation_ended(is_in_backward() ? task_ : local_task_, has_arrived);
+  Status status = leaf.parameter()->accumulation_ended(
+      is_in_backward() ? tasks_.of_pass : tasks_.local, has_arrived);
   if (!status.ok()) fail(std::move(status));
   if (!is_in_backward())
     leaf.let_go();
@@ -332,11 +360,25 @@ void TorchReducer::end_backward(Status status) {
       status = Status(Code::kUserFailure, error.what());
     }
   }
-  status = task_.finish(std::move(status));
+  status = tasks_.of_pass.finish(std::move(status));
   give_all();
   if (state_.exchange(State::kIdle) == State::kClosesAfterBackward) close(why_closed_);
   if (refused) std::rethrow_exception(refused);
   check(status);
+  note_completed_pass();
+}
+
+void TorchReducer::note_completed_pass() {
+  if (!reducer_ || reducer_->last_pass().pass == after_pass_.last) return;
+  after_pass_.last = reducer_->last_pass().pass;
+  if (mode_.is_dynamic) {
+    const std::span<const std::int32_t> counts = reducer_->usage_counts();
+    std::vector<std::int32_t>& before = after_pass_.usage;
+    const bool is_same = std::equal(before.begin(), before.end(), counts.begin(), counts.end());
+    if (!before.empty() && !is_same) after_pass_.is_static = false;
+    if (!is_same) before.assign(counts.begin(), counts.end());
+  }
+  if (after_pass_.call) after_pass_.call();
 }
 
 // autograd.grad() and backward(inputs=) run a part of the graph: perhaps none of the accumulators.

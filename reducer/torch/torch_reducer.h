@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,12 +72,16 @@ class TorchReducer final : public SinkOwner,
   // Before each forward with gradients. `buffers` are those of the module now. With
   // `sends_buffers_again` they are also sent where this sync window has sent some already.
   void begin_forward(std::vector<at::Tensor> buffers, bool is_synced, bool sends_buffers_again);
+  // Whether begin_forward() with these arguments sends buffers.
+  bool sends_buffers(bool sends_buffers_again) const;
   // After a synced forward: returns the outputs to hand on. Without any, the next backward is taken
   // for the pass's.
   std::vector<at::Tensor> arm(const std::vector<at::Tensor>& outputs);
 
   void begin_join(const JoinOptions& options);
   void end_join();
+  // Reducer::shadow_forward(): what a rank without inputs does for a forward of the others.
+  void shadow_forward(bool is_synced, bool with_buffers);
   void reset(Group& group);
   // Ends the group. Any thread may call it, and ask whether this is inside of a backward or of a
   // collective operation, while nobody closes or resets this.
@@ -89,6 +94,11 @@ class TorchReducer final : public SinkOwner,
 
   void check_complete();
   bool is_rebuilt() const { return is_rebuilt_; }
+  // `call` runs on the thread that trains, at the end of each backward that completes a pass, when
+  // the gradients hold its results. What it raises, the backward raises.
+  void when_complete(std::function<void()> call) { after_pass_.call = std::move(call); }
+  // In dynamic mode: whether the ranks have used the same parameters in all passes so far.
+  bool is_graph_static() const { return after_pass_.is_static; }
   const Reducer& reducer() const;  // Raises where it is closed.
 
   void backward_reached(PassSink& sink) override;
@@ -106,6 +116,18 @@ class TorchReducer final : public SinkOwner,
     // Whether a pass must know every gradient when it begins: unused ones are kept, and views
     // moved.
     bool takes_all = false;
+    bool rebuilds = true;
+  };
+  struct Tasks {
+    TorchTask of_pass;
+    TorchTask local;  // That of backwards which belong to no pass.
+  };
+  // What happens when a pass is complete.
+  struct AfterPass {
+    std::function<void()> call;
+    std::int64_t last = kNone;        // The pass that was complete last.
+    std::vector<std::int32_t> usage;  // In dynamic mode: its usage map.
+    bool is_static = true;
   };
 
   TorchReducer() = default;
@@ -119,6 +141,7 @@ class TorchReducer final : public SinkOwner,
   bool is_in_backward() const { return state_ != State::kIdle; }
   void take_all();
   void give_all();
+  void note_completed_pass();
 
   // Declared so that parameters, and the graphs that lead to them, outlive the reducer.
   std::vector<std::unique_ptr<Leaf>> leaves_;
@@ -126,8 +149,7 @@ class TorchReducer final : public SinkOwner,
   SentTensors sent_;
   GraphWalk walk_;
   NodeNumbers numbers_;
-  TorchTask task_;
-  TorchTask local_task_;  // That of backwards which belong to no pass.
+  Tasks tasks_;
   LiveSinks sinks_;
   Ref<lockstep::Node> blind_;  // The pass of outputs that nobody found.
   std::unique_ptr<Reducer> reducer_;
@@ -135,6 +157,7 @@ class TorchReducer final : public SinkOwner,
   platform::Atomic<int> busy_{0};  // Calls of collective operations outside of backwards.
   bool is_rebuilt_ = false;
   Mode mode_;
+  AfterPass after_pass_;
   std::string why_closed_;
 };
 

@@ -1,11 +1,8 @@
-"""What DistributedDataParallel has beside its reducer: hooks for buffers, the record of _get_ddp_logging_data(), warnings,
-and joins that end early."""
+"""What DistributedDataParallel has beside its reducer: hooks for buffers, optimizers that step in the backward, warnings."""
 
-import os
 import warnings
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import distributed as torchs
 
 
@@ -45,64 +42,27 @@ class BufferHooks:
         self._distributed_broadcast_coalesced(bufs, bucket_size or self.broadcast_bucket_size, authoritative_rank)
 
 
-class LoggingData:
-    """What DistributedDataParallel's logger knows without a clock; times are in Lockstep's flight record."""
+def optimizers_in_backward(parameters):
+    """What steps the optimizers that torch.distributed.optim._apply_optimizer_in_backward() has put on these parameters, once
+    their gradients are averaged; None if there are none. It takes away PyTorch's hooks, which step before that."""
+    stepped = [each for each in parameters if hasattr(each, "_in_backward_optimizers")]
+    if not stepped:
+        return None
+    for each in stepped:
+        for handle in handles_of_optimizers().get(each, ()):
+            handle.remove()
 
-    def _get_ddp_logging_data(self):
-        named = [(name, each) for name, each in self._members.named if each.requires_grad]
-        dtypes = dict.fromkeys(str(each.dtype).replace("torch.", "").replace("float32", "float") for _, each in named)
-        data = {
-            "world_size": dist.get_world_size(self.process_group),
-            "rank": dist.get_rank(self.process_group),
-            "module_name": type(self.module).__name__,
-            "device_ids": "",
-            "output_device": -1,
-            "backend_name": dist.get_backend(self.process_group),
-            "iteration": self.num_iterations,
-            "dtypes": ", ".join(dtypes),
-            "has_sync_bn": int(any(isinstance(part, torch.nn.SyncBatchNorm) for part in self.module.modules())),
-            "has_rebuilt_buckets": int(self._reducer.is_rebuilt()),
-            "can_set_static_graph": False,
-            "find_unused_parameters": int(self.find_unused_parameters),
-            "static_graph": int(self.static_graph),
-            "gradient_as_bucket_view": int(self.gradient_as_bucket_view),
-            "broadcast_buffers": int(self.forward_sync_buffers),
-            "bucket_cap_bytes": self.bucket_bytes_cap,
-            "bucket_sizes": ", ".join(map(str, self._reducer.bucket_bytes())),
-            "num_parameter_tensors": len(named),
-            "total_parameter_size_bytes": sum(each.numel() * each.element_size() for _, each in named),
-            "join_uneven_inputs": bool(self._is_joining),
-        }
-        for name in ("MASTER_ADDR", "MASTER_PORT", "TORCH_DISTRIBUTED_DEBUG", "CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"):
-            data[name.lower()] = os.environ.get(name, "N/A")
-        if self._hook:
-            data["comm_hook"] = self._hook[2]
-        error = self.logger.error or self._reducer.failure()
-        if error:
-            data.update(has_error=1, error=error)
-        return data
+    def step():
+        for each in stepped:
+            for optimizer in each._in_backward_optimizers:
+                optimizer.step()
+            each.grad = None
 
-    def _log_and_throw(self, err_type, err_msg):
-        self.logger.set_error_and_log("%s: %s" % (err_type, err_msg))
-        raise err_type(err_msg)
+    return step
 
 
-class EarlyEnd:
-    """join(throw_on_early_termination=True): before each forward the ranks tell each other whether all have inputs, as the
-    forward itself may communicate. When one has none, all raise, and none has to shadow the others."""
+def handles_of_optimizers():
+    """Of each parameter the handles of such hooks; None if this PyTorch does not tell."""
+    from torch.distributed.optim import apply_optimizer_in_backward as of_torch
 
-    def __init__(self, process_group):
-        self._process_group = process_group
-
-    def _ranks_with_inputs(self, mine):
-        count = torch.tensor([mine], dtype=torch.int32)
-        dist.all_reduce(count, group=self._process_group)
-        return count.item()
-
-    def begin_forward(self):
-        if self._ranks_with_inputs(1) < dist.get_world_size(self._process_group):
-            raise RuntimeError("Detected at least one rank that exhausted inputs. Throwing across all ranks.")
-
-    def end(self):
-        if self._ranks_with_inputs(0) > 0:
-            raise RuntimeError("Rank %d exhausted all inputs." % dist.get_rank(self._process_group))
+    return getattr(of_torch, "param_to_optim_hook_handle_map", None)

@@ -1,4 +1,4 @@
-"""The attribute `reducer` and `logger` of a wrapper: what libraries call of those that DistributedDataParallel has.
+"""The attribute `reducer` of a wrapper: what libraries call of those that DistributedDataParallel has.
 
 Lightning's manual optimization and Accelerate's trigger_sync_in_backward begin passes by hand in this way.
 """
@@ -23,19 +23,13 @@ class ReducerFace:
     def _delay_all_reduce(self):
         pass  # a static pass ends by itself
 
+    def _get_local_used_map(self):
+        """How many ranks used each trained parameter in the last pass, with find_unused_parameters."""
+        return self._wrapper()._reducer.usage_counts()
+
+    def _ddp_graph_static(self):
+        """Whether the ranks have used the same parameters in all passes so far."""
+        return self._wrapper()._reducer.is_graph_static()
+
     def __getattr__(self, name):
         raise AttributeError("lockstep.torch.DistributedDataParallel has no reducer.%s: PyTorch's reducer is not there" % name)
-
-
-class LoggerFace:
-    """DistributedDataParallel's logger gathers statistics and the last error; see _get_ddp_logging_data()."""
-
-    error = ""
-
-    def set_error_and_log(self, error):
-        self.error = error
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *arguments, **options: None

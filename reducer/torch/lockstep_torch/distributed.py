@@ -5,9 +5,6 @@ and its hooks; here are the options, the checks, and what is around a forward.
 """
 
 import contextlib
-import copy
-import dataclasses
-import operator
 import sys
 import warnings
 
@@ -15,137 +12,28 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.join import Joinable
 from torch.nn.parallel import distributed as torchs
-from torch.utils import _pytree as pytree
 
-from lockstep.torch._details import BufferHooks, EarlyEnd, LoggingData, warn_of_broadcast_buffers
 from lockstep.torch import _interrupts as interrupts
+from lockstep.torch._containers import Outputs
+from lockstep.torch._details import (BufferHooks, handles_of_optimizers, optimizers_in_backward,
+                                     warn_of_broadcast_buffers)
 from lockstep.torch._load import extension
-from lockstep.torch._reducer_face import LoggerFace, ReducerFace
+from lockstep.torch._logging import LoggingData, Times
+from lockstep.torch._members import Members, is_inside_of_backward
+from lockstep.torch._mixed_precision import MixedPrecision, refusal_of
+from lockstep.torch._reducer_face import ReducerFace
 from lockstep.torch._rendezvous import connect, keep
+from lockstep.torch._uneven_inputs import UnevenInputs
 
 MIB = 1024 * 1024
 FIRST_BUCKET_BYTES = MIB
 BUCKET_CAP_MB = 25
-KNOWN_LEAVES = (type(None), int, float, complex, str, bytes, bool, torch.dtype, torch.device, torch.Size)
 # Options of DistributedDataParallel that change nothing here, and those that are not supported, with what to do.
 UNSUPPORTED = {
     "delay_all_reduce_named_params": "name the parameters in the module's _ddp_params_and_buffers_to_ignore, and reduce them yourself",
     "param_to_hook_all_reduce": "name the parameters in the module's _ddp_params_and_buffers_to_ignore, and reduce them yourself",
-    "mixed_precision": "use torch.autocast, and the hook bf16_compress_hook for fewer bytes",
-    "skip_all_reduce_unused_params": "leave it out: unused parameters are found by find_unused_parameters",
     "lazy_bucket_allocation": "leave it out: buckets are allocated when the module is wrapped",
 }
-
-
-class Outputs:
-    """The tensors in what a forward returned that require a gradient, and whether something is there that may hide others."""
-
-    def __init__(self, given):
-        self.given, self.tensors, self.hides = given, [], False
-        self._look(given)
-
-    def _look(self, one):
-        if isinstance(one, torch.Tensor):
-            if one.requires_grad:
-                self.tensors.append(one)
-            return
-        if isinstance(one, KNOWN_LEAVES):
-            return
-        parts = parts_of(one)
-        if parts is None:
-            self.hides = True
-            return
-        for part in parts:
-            self._look(part)
-
-    def replaced_by(self, tensors):
-        """The same with these tensors in the places of those."""
-        rest = iter(tensors)
-        return self._rebuild(self.given, rest)
-
-    def _rebuild(self, one, rest):
-        if isinstance(one, torch.Tensor):
-            return next(rest) if one.requires_grad else one
-        if isinstance(one, KNOWN_LEAVES):
-            return one
-        parts = parts_of(one)
-        if parts is None:
-            return one
-        return rebuilt(one, [self._rebuild(part, rest) for part in parts])
-
-
-def is_dataclass(one):
-    return dataclasses.is_dataclass(one) and not isinstance(one, type)
-
-
-def parts_of(one):
-    """What is in a container, in a fixed order; None for what is none."""
-    if isinstance(one, (list, tuple)):
-        return list(one)
-    if isinstance(one, dict):
-        return list(one.values())
-    if is_dataclass(one):
-        return [getattr(one, field.name) for field in dataclasses.fields(one) if hasattr(one, field.name)]
-    leaves, _ = pytree.tree_flatten(one)
-    return None if len(leaves) == 1 and leaves[0] is one else leaves
-
-
-def rebuilt(one, parts):
-    if all(map(operator.is_, parts, parts_of(one))):
-        return one
-    if type(one) in (list, tuple):
-        return type(one)(parts)
-    if isinstance(one, tuple) and hasattr(one, "_fields"):
-        return type(one)(*parts)
-    if isinstance(one, (list, tuple)):
-        return type(one)(parts)
-    if isinstance(one, dict):
-        changed = copy.copy(one)
-        for key, part in zip(one, parts):
-            changed[key] = part
-        return changed
-    if is_dataclass(one):
-        changed = copy.copy(one)
-        names = [field.name for field in dataclasses.fields(one) if hasattr(one, field.name)]
-        for name, part in zip(names, parts):
-            object.__setattr__(changed, name, part)
-        return changed
-    return pytree.tree_unflatten(parts, pytree.tree_flatten(one)[1])
-
-
-class Members:
-    """The parameters of a module, as they were when it was wrapped. is_whole() costs some 60 ns each."""
-
-    def __init__(self, module, ignored):
-        self.named = [(name, each) for name, each in module.named_parameters() if name not in ignored]
-        wanted = {id(each) for _, each in self.named}
-        self._places, self._names, self._values = [], [], []
-        for part in module.modules():
-            for name, value in part._parameters.items():
-                if value is not None and id(value) in wanted:
-                    self._places.append(part._parameters)
-                    self._names.append(name)
-                    self._values.append(value)
-        self._sparse = {id(part.weight) for part in module.modules()
-                        if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and part.sparse}
-
-    def has_sparse_gradients(self, parameter):
-        return id(parameter) in self._sparse
-
-    def is_whole(self):
-        return all(map(operator.is_, map(dict.get, self._places, self._names), self._values))
-
-    def are_lent(self):
-        """Whether torch.func.functional_call() has put tensors in the places of some: a forward is then about those alone."""
-        now = map(dict.get, self._places, self._names)
-        return all(one is known or isinstance(one, torch.Tensor) and not isinstance(one, torch.nn.Parameter)
-                   for one, known in zip(now, self._values))
-
-
-def is_inside_of_backward():
-    """Whether this thread runs a backward; PyTorch 1.13 does not tell."""
-    ask = getattr(torch._C, "_current_graph_task_id", None)
-    return ask is not None and ask() != -1
 
 
 @contextlib.contextmanager
@@ -158,7 +46,7 @@ def active_module(wrapper):
         ddp._active_ddp_module = outer
 
 
-class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataParallel):
+class DistributedDataParallel(UnevenInputs, BufferHooks, LoggingData, torchs.DistributedDataParallel):
     """Averages the gradients of a module over all ranks while the backward runs.
 
     The options are those of torch.nn.parallel.DistributedDataParallel; what is not supported is refused. Further ones:
@@ -203,6 +91,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         if "broadcast_buffers" not in dir(torchs.DistributedDataParallel):  # since 2.15 a property
             self.broadcast_buffers = forward_sync_buffers
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
         self._order, self._verify_payload, self._timeout = order, verify_payload, timeout
         self._hook = None
         self._set_bucket_caps(bucket_cap_mb, bucket_cap_mb_list)
@@ -210,18 +99,21 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         self._members = Members(module, self.parameters_to_ignore)
         unsupported = {"delay_all_reduce_named_params": delay_all_reduce_named_params is not None,
                        "param_to_hook_all_reduce": param_to_hook_all_reduce is not None,
-                       "mixed_precision": mixed_precision is not None,
-                       "skip_all_reduce_unused_params": skip_all_reduce_unused_params,
                        "lazy_bucket_allocation": lazy_bucket_allocation}
         refusal = (self._refuse_options(device_ids, output_device, [name for name, is_set in unsupported.items() if is_set])
-                   or self._refuse_module())
+                   or refusal_of(mixed_precision) or self._refuse_module())
         try:
             self._group = connect(self.process_group, timeout, store, None if refusal is None else str(refusal))
         except RuntimeError:
             if refusal is not None:
                 raise refusal from None
             raise
-        self._make_reducer(sends_parameters=init_sync)
+        if mixed_precision is not None:
+            self.mixed_precision = mixed_precision
+            self._mixed = MixedPrecision(mixed_precision, self._members, [each for _, each in self._buffers_to_send()])
+            self._mixed.watch(module)
+        self._sends_parameters = bool(init_sync)
+        self._make_reducer()
 
     # ---- Construction ----
 
@@ -236,7 +128,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         """What libraries read of a DistributedDataParallel."""
         first = next(iter(self.module.parameters()), torch.empty(0))
         self.device, self.device_type = first.device, first.device.type
-        self.is_multi_device_module, self.mixed_precision = False, None
+        self.is_multi_device_module, self.mixed_precision, self._mixed = False, None, None
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         self.broadcast_bucket_size = 250 * MIB
         self.use_side_stream_for_tensor_copies = False
@@ -245,10 +137,10 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         self._delay_all_reduce_params, self._delay_grad_buffer = [], None
         self._has_begun = self._has_rebuilt_buckets = False
         self._is_armed_by_hand = self._is_forward_open = False
-        self._early_end = None
+        self._step_optimizers = None
         self._is_joining = self._sends_buffers = False
         self.num_iterations = 0
-        self.reducer, self.logger = ReducerFace(self), LoggerFace()
+        self.reducer, self._times = ReducerFace(self), Times(self)
 
     def _refuse_options(self, device_ids, output_device, unsupported):
         """The error of an option, or None."""
@@ -272,7 +164,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
             if each.device.type != "cpu":
                 return RuntimeError("parameter %s is on %s, and lockstep.torch trains modules on CPUs: move the module first, or "
                                     "take torch.nn.parallel.DistributedDataParallel" % (name, each.device))
-            if hasattr(each, "_in_backward_optimizers"):
+            if hasattr(each, "_in_backward_optimizers") and handles_of_optimizers() is None:
                 return NotImplementedError("parameter %s has an optimizer that steps in the backward, before gradients are "
                                            "averaged: step after the backward" % name)
         trained = [(name, each) for name, each in parameters if each.requires_grad]
@@ -284,28 +176,40 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
     def _buffers_to_send(self):
         return [(name, each) for name, each in self.module.named_buffers() if name not in self.parameters_to_ignore]
 
-    def _make_reducer(self, sends_parameters):
+    def _make_reducer(self):
         parameters = [(name, each, self._members.has_sparse_gradients(each))
                       for name, each in self._members.named]
-        buffers = self._buffers_to_send() if sends_parameters or self.forward_sync_buffers else []
+        buffers = self._buffers_to_send() if self._sends_parameters or self.forward_sync_buffers else []
         options = {"find_unused_parameters": bool(self.find_unused_parameters and not self.static_graph),
                    "static_graph": bool(self.static_graph),
                    "gradient_as_bucket_view": bool(self.gradient_as_bucket_view),
                    "broadcast_buffers": bool(self.forward_sync_buffers), "bucket_limits": self._bucket_limits,
-                   "rank_order": self._order == "rank", "verify_payload": bool(self._verify_payload)}
+                   "rank_order": self._order == "rank", "verify_payload": bool(self._verify_payload),
+                   "skip_unused_buckets": bool(self.skip_all_reduce_unused_params and self.find_unused_parameters
+                                               and not self.static_graph),
+                   # As DDP does: in dynamic mode the order of gradients says little.
+                   "rebuild_buckets": bool(self.static_graph or not self.find_unused_parameters),
+                   "reduce_dtype": "" if self._mixed is None else self._mixed.reduced_by_name()}
         self._has_buffers = bool(buffers)
         keep(self, self.process_group, self._group)
+        shared = self._members_of_wrappers_inside()
         for _, each in self._members.named:
-            if each.requires_grad:
+            if each.requires_grad and id(each) not in shared:
                 extension.take_over(each)  # an older wrapper raises in its next forward
-        self._reducer = extension.Reducer(parameters, [(name, each, False) for name, each in buffers], sends_parameters,
+        self._reducer = extension.Reducer(parameters, [(name, each, False) for name, each in buffers], self._sends_parameters,
                                           options, self._hook, self._group)
+        self._reducer.when_complete(self._step_optimizers)
         interrupts.watch(self._reducer)
+
+    def _members_of_wrappers_inside(self):
+        """The parameters, by their ids, that wrappers inside of the module reduce as well."""
+        inside = [part for part in self.module.modules() if isinstance(part, DistributedDataParallel)]
+        return {id(each) for part in inside for _, each in part._members.named}
 
     def _make_reducer_anew(self):
         """With other options. A collective operation."""
         self._reducer.close()
-        self._make_reducer(sends_parameters=False)
+        self._make_reducer()
 
     # ---- Forwards ----
 
@@ -320,10 +224,15 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         inputs, kwargs = self._pre_forward(*inputs, **kwargs)
         # DDP's own context loads torch._dynamo, which takes seconds, and is of no use before that is loaded.
         with self._inside_ddp_forward() if "torch._dynamo" in sys.modules else active_module(self):
-            output = self.module(*inputs, **kwargs)
+            if self._mixed is not None:
+                output = self._mixed.run(self.module, inputs, kwargs)
+            else:
+                output = self.module(*inputs, **kwargs)
         return self._post_forward(output)
 
     def _pre_forward(self, *inputs, **kwargs):
+        if self._mixed is not None:
+            inputs, kwargs = self._mixed.inputs(inputs, kwargs)
         if not torch.is_grad_enabled():
             return inputs, kwargs
         self._begin_forward(self.require_backward_grad_sync)
@@ -331,17 +240,28 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         return inputs, kwargs
 
     def _begin_forward(self, is_synced):
-        if self._early_end is not None:
-            self._early_end.begin_forward()
-        self._has_begun = True
+        if not self._has_begun:
+            self._begin_training()
+        if is_synced:
+            self._times.forward_begins(self.num_iterations)
         buffers = [each for _, each in self._buffers_to_send()] if self._has_buffers else []
         self._sends_buffers = self.forward_sync_buffers and self.require_forward_param_sync
-        self._reducer.begin_forward(buffers, is_synced, self._sends_buffers and not self._sends_buffers_by_hook())
+        sends_again = self._sends_buffers and not self._sends_buffers_by_hook()
+        if self._join_config.enable:
+            self._tell_of_forward(is_synced, self._reducer.sends_buffers(sends_again))
+        self._reducer.begin_forward(buffers, is_synced, sends_again)
         if self._sends_buffers:
             self._run_buffer_hook(torchs._BufferCommHookLocation.PRE_FORWARD)
         self.require_forward_param_sync = is_synced
         if is_synced:
             self.num_iterations += 1
+
+    def _begin_training(self):
+        """Before the first forward: from now on optimizers that were put on parameters step when these are averaged."""
+        self._has_begun = True
+        self._step_optimizers = optimizers_in_backward([each for _, each in self._members.named])
+        if self._step_optimizers is not None:
+            self._reducer.when_complete(self._step_optimizers)
 
     def _post_forward(self, output):
         # Asked now, as DistributedDataParallel does: a library may have changed it within the forward. The forward is not open
@@ -368,33 +288,6 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         self._is_forward_open = False
         self._reducer.arm([])
 
-    # ---- Uneven inputs ----
-
-    @contextlib.contextmanager
-    def join(self, divide_by_initial_world_size=True, enable=True, throw_on_early_termination=False):
-        """Training with uneven inputs: ranks that are out of inputs answer for those that are not."""
-        if not enable:
-            yield
-            return
-        self._is_joining = True
-        if throw_on_early_termination:
-            self._early_end = EarlyEnd(self.process_group)
-            try:
-                yield
-                self._early_end.end()
-            finally:
-                self._early_end = None
-            return
-        self._reducer.begin_join(not divide_by_initial_world_size, False)
-        yield
-        without = [each for _, each in self._members.named if each.requires_grad and each.grad is None]
-        self._reducer.end_join()
-        for each in without:  # a rank without inputs has no gradients
-            each.grad = None
-
-    def join_hook(self, **kwargs):
-        raise NotImplementedError("lockstep.torch.DistributedDataParallel takes no part in Join([...]): use its method join()")
-
     # ---- Communication hooks ----
 
     def register_comm_hook(self, state, hook):
@@ -411,7 +304,7 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
         self._set_hook(self.process_group, hook, str(comm_hook_type))
 
     def _set_hook(self, state, hook, name):
-        if self._hook is not None:
+        if self._hook is not None or (self._mixed is not None and self._mixed.reduce_dtype is not None):
             raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
         self._hook = (state, hook, name)
         self._make_reducer_anew()
@@ -428,10 +321,6 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
             self._log_and_throw(RuntimeError, "_set_static_graph should be called before training loop starts")
         self.static_graph = True
         self._make_reducer_anew()
-
-    def _set_ddp_runtime_logging_sample_rate(self, sample_rate):
-        if sample_rate < 1:
-            raise ValueError("DDP runtime logging sample rate should be equal or greater than 1")
 
     def _set_ddp_sink_clone(self, val):
         pass  # outputs are never cloned
@@ -479,16 +368,18 @@ class DistributedDataParallel(BufferHooks, LoggingData, torchs.DistributedDataPa
     def __getstate__(self):
         self._check_default_group()
         state = dict(self.__dict__)
-        for name in ("process_group", "reducer", "logger", "_reducer", "_group", "_members", "_hook"):
+        for name in ("process_group", "reducer", "_logger", "_times", "_reducer", "_group", "_members", "_hook",
+                     "_step_optimizers"):
             state.pop(name, None)
         return state
 
     def __setstate__(self, state):
         torch.nn.Module.__setstate__(self, state)
         self.process_group = dist.distributed_c10d._get_default_group()
-        self._hook = None
+        self._hook = self._step_optimizers = None
         self.require_backward_grad_sync = self.require_forward_param_sync = True
-        self.reducer, self.logger = ReducerFace(self), LoggerFace()
+        self.reducer, self._times = ReducerFace(self), Times(self)
         self._members = Members(self.module, self.parameters_to_ignore)
         self._group = connect(self.process_group, self._timeout)
-        self._make_reducer(sends_parameters=True)
+        self._sends_parameters = True
+        self._make_reducer()

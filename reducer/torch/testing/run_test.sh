@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# run_test.sh PROGRAM tests|fuzz|planted [MODULE]: the tests of lockstep.torch, as ctest runs them. PROGRAM is `lockstep`, with the
+# run_test.sh PROGRAM tests|fuzz|steady|planted [MODULE]: the tests of lockstep.torch, as ctest runs them. PROGRAM is `lockstep`, with the
 # package lockstep-python beside it. LOCKSTEP_PYTHON names the Python, /usr/bin/python3 otherwise; exit code 77, and a line that says
 # why, where it has no PyTorch.
 #
-#   tests     torch_reducer_test.py and torch_errors_test.py
+#   tests     torch_reducer_test.py, torch_errors_test.py, torch_options_test.py and torch_steady_test.py
 #   fuzz      generated programs, held to the contract (LOCKSTEP_TORCH_CASES of them, 60)
+#   steady    torch_steady_test.py alone (LOCKSTEP_TORCH_STEPS steps, 200)
 #   planted   MODULE is the extension with planted bugs: each is found, and without a bug the same runs find nothing
 set -euo pipefail
 program=$(realpath -- "$1")
@@ -67,9 +68,12 @@ case $what in
   tests) status=0
     run_tests reducer || status=1
     run_tests errors || status=1
+    run_tests options || status=1
+    run_tests steady || status=1
     exit "$status" ;;
   fuzz) run_fuzz 7 "${LOCKSTEP_TORCH_CASES:-60}" || { tail -n 30 "$work/report" && exit 1; }
     tail -n 4 "$work/report" ;;
+  steady) run_tests steady ;;
   planted) find_planted "$(realpath -- "$3")" ;;
   *) echo "run_test.sh: unknown '$what'" >&2 && exit 1 ;;
 esac
