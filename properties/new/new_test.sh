@@ -37,7 +37,7 @@ if [[ $kind == cpp ]]; then
   expect 0 "100% tests passed" ctest --test-dir mine/build --output-on-failure
   [[ -s mine/lockstep-out/sim.xml ]] || fail "there is no report"
   # The mistake: the average is a sum.
-  sed -i 's|T(1) / static_cast<T>(reducer.setup->world)|T(1)|' mine/flat_reducer.cc
+  sed -i 's|T(1) / static_cast<T>(world)|T(1)|' mine/flat_reducer.cc
   expect 0 "Built target reducer" build mine
   expect 8 "FAIL: wrong bits" ctest --test-dir mine/build --output-on-failure
   expect 1 "There is no program lockstep in PATH" env PATH=/usr/bin:/bin bash -c 'cmake -S empty -B none 2>&1 | grep "There is no program" >&2; exit 1'
