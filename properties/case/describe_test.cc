@@ -248,8 +248,8 @@ TEST(Describe, Deviations) {
   Case value = with_steps(1, 1, 0);
   value.schedule.deviations = {{3, 1}, {8, 0}};
   const std::string text = describe(value);
-  EXPECT_NE(text.find("schedule: default, but fiber 1 at choice 3, fiber 0 at choice 8 (a fiber is a "
-                      "thread of a rank); waits never time out\n"),
+  EXPECT_NE(text.find("schedule: default, but fiber 1 at choice 3, fiber 0 at choice 8 (a fiber is "
+                      "a thread of a rank); waits never time out\n"),
             std::string::npos)
       << text;
 }

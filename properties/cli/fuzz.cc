@@ -38,8 +38,8 @@ class LaneFuzz {
     report_.planted_bug = planted_bug_of(options.subject);
     if (options.subject.against) report_.against = options.subject.against->name();
     report_.is_metamorphic = !options.generate.switched.empty();
-    if (options.subject.is_held_to_lockstep) report_.contract = "lockstep";
-    if (options.subject.profile.any_arithmetic) report_.values = "exact";
+    if (options.subject.is_held_to_lockstep) report_.held_to.contract = "lockstep";
+    if (options.subject.profile.any_arithmetic) report_.held_to.values = "exact";
     report_.nccl = options.subject.profile.nccl;
     report_.seed = options.seed;
     report_.commit = kCommit;
@@ -225,8 +225,8 @@ class LaneFuzz {
     report.lane = report_.lane;
     report.subject = report_.subject;
     report.against = report_.against;
-    report.contract = report_.contract;
-    report.values = report_.values;
+    report.contract = report_.held_to.contract;
+    report.values = report_.held_to.values;
     report.nccl = report_.nccl;
     report.program = options_.program;
     report.commit = kCommit;
@@ -365,8 +365,8 @@ int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
 void copy_totals(const Totals& totals, RunReport& report) {
   report.cases = totals.cases;
   report.ok = totals.ok;
-  report.compared = totals.compared;
-  report.compared_whole = totals.compared_whole;
+  report.compared.programs = totals.compared;
+  report.compared.whole = totals.compared_whole;
   for (const SwitchedOption option : switchable_options())
     if (const std::uint64_t n = totals.switched[static_cast<std::size_t>(option)]; n != 0)
       report.switched[name_of(option)] = n;
@@ -381,8 +381,8 @@ void copy_totals(const Totals& totals, RunReport& report) {
   report.planted = totals.planted;
   report.states.counts = totals.in_state;
   report.reruns = totals.reruns;
-  report.determinism_pairs = totals.pairs;
-  report.determinism_mismatches = totals.mismatches;
+  report.determinism.pairs = totals.pairs;
+  report.determinism.mismatches = totals.mismatches;
   report.errors = totals.errors;
   for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
     if (totals.unspecified[k] != 0)
@@ -514,7 +514,7 @@ int run_fuzz(const FuzzOptions& options) {
     if (!is_written && code == 0) code = kUsage;
     if (!report.inconclusive.empty() && code == 0) code = kInconclusive;
     const bool compares = !report.against.empty() || report.is_metamorphic;
-    const bool has_none = compares ? report.compared == 0 : report.cases == 0;
+    const bool has_none = compares ? report.compared.programs == 0 : report.cases == 0;
     if (has_none && code == 0 && !interrupted()) code = kInconclusive;
   }
   // After Ctrl-C a case without a result in time may be one that hangs.

@@ -90,8 +90,8 @@ std::string switched_line(const RunReport& report) {
   return fmt::format(
       "run twice, with an option switched: {} cases ({:.0f} %), {} ({:.0f} %) compared to the last "
       "step\n",
-      report.compared, percent_of_cases(report, report.compared), report.compared_whole,
-      percent_of_cases(report, report.compared_whole));
+      report.compared.programs, percent_of_cases(report, report.compared.programs),
+      report.compared.whole, percent_of_cases(report, report.compared.whole));
 }
 
 // Returns which option was switched how often, and why cases did not run a second time.
@@ -107,9 +107,9 @@ std::string switched_options_lines(const RunReport& report) {
 std::string compared_line(const RunReport& report) {
   const auto percent = [&report](std::uint64_t count) { return percent_of_cases(report, count); };
   return fmt::format("compared with {}: {} programs ({:.0f} %), {} ({:.0f} %) to the last step{}\n",
-                     report.against, report.compared, percent(report.compared),
-                     report.compared_whole, percent(report.compared_whole),
-                     report.compared_whole == report.cases
+                     report.against, report.compared.programs, percent(report.compared.programs),
+                     report.compared.whole, percent(report.compared.whole),
+                     report.compared.whole == report.cases
                          ? ""
                          : "; beyond it the two contracts do not expect the same");
 }
@@ -272,7 +272,7 @@ std::string cases_line(const RunReport& report) {
       "{} lane, subject {}, {}{}seed {}: {} cases in {:.1f} s ({:.0f} a second), {} ok, {} ok with "
       "faults, {} failing\n",
       report.lane, report.subject,
-      report.values.empty() ? "" : fmt::format("{} values alone, ", report.values),
+      report.held_to.values.empty() ? "" : fmt::format("{} values alone, ", report.held_to.values),
       report.nccl.empty() ? "" : fmt::format("simulated NCCL {}, ", report.nccl), report.seed,
       report.cases, report.seconds, report.cases_per_second(), report.ok, report.faulted_ok,
       report.failures.size());
@@ -294,9 +294,9 @@ std::string faults_line(const RunReport& report) {
 std::string features_line(const RunReport& report) {
   std::string out = fmt::format("features seen: {}", report.coverage.size());
   if (report.interleaved > 0) out += fmt::format("; interleaved programs: {}", report.interleaved);
-  if (report.determinism_pairs > 0)
-    out += fmt::format("; run twice: {}, different: {}", report.determinism_pairs,
-                       report.determinism_mismatches);
+  if (report.determinism.pairs > 0)
+    out += fmt::format("; run twice: {}, different: {}", report.determinism.pairs,
+                       report.determinism.mismatches);
   if (report.reruns > 0)
     out += fmt::format("; run again, as ranks had waited for a processor: {}", report.reruns);
   return out + "\n";
@@ -355,22 +355,22 @@ std::string json_report(const RunReport& report) {
       {"errors_judged", report.errors},
       {"unspecified", report.unspecified},
       {"determinism",
-       {{"pairs", report.determinism_pairs}, {"mismatches", report.determinism_mismatches}}}};
+       {{"pairs", report.determinism.pairs}, {"mismatches", report.determinism.mismatches}}}};
   if (!report.planted_bug.empty())
     json["planted"] = {{"id", report.planted_bug},
                        {"reached", report.planted.reached},
                        {"triggered", report.planted.triggered}};
   if (!report.against.empty())
     json["against"] = {{"subject", report.against},
-                       {"compared", report.compared},
-                       {"compared_whole", report.compared_whole}};
+                       {"compared", report.compared.programs},
+                       {"compared_whole", report.compared.whole}};
   if (report.is_metamorphic)
-    json["metamorphic"] = {{"compared", report.compared},
-                           {"compared_whole", report.compared_whole},
+    json["metamorphic"] = {{"compared", report.compared.programs},
+                           {"compared_whole", report.compared.whole},
                            {"switched", report.switched},
                            {"not_comparable", report.not_comparable}};
   if (!report.nccl.empty()) json["nccl"] = report.nccl;
-  if (!report.values.empty()) json["values"] = report.values;
+  if (!report.held_to.values.empty()) json["values"] = report.held_to.values;
   if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
   if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
   if (!report.states.empty()) json["states"] = states_record(report.states);

@@ -47,10 +47,13 @@ struct RunProgress {
 struct RunReport {
   std::string lane;
   std::string subject;
-  std::string against;   // the other subject; empty if there is none
-  std::string contract;  // as in FailureReport, and so are the next two
-  std::string values;
-  std::string nccl;
+  std::string against;  // the other subject; empty if there is none
+  struct HeldTo {       // as in FailureReport
+    std::string contract;
+    std::string values;
+  };
+  HeldTo held_to;
+  std::string nccl;  // as in FailureReport
   std::uint64_t seed = 0;
   std::string commit;
   double seconds = 0;
@@ -62,9 +65,12 @@ struct RunReport {
   std::map<std::string, std::uint64_t> switched;
   std::map<std::string, std::uint64_t> not_comparable;
   // With `against`, the programs that both subjects ran; if metamorphic, those that ran twice.
-  std::uint64_t compared = 0;
-  std::uint64_t compared_whole = 0;  // those of them that ran to the last step
-  std::uint64_t interleaved = 0;     // the cases in which forwards and backward calls interleave
+  struct Compared {
+    std::uint64_t programs = 0;
+    std::uint64_t whole = 0;  // those of them that ran to the last step
+  };
+  Compared compared;
+  std::uint64_t interleaved = 0;  // the cases in which forwards and backward calls interleave
   std::uint64_t coverage_cases = 0;
   std::map<std::string, std::uint64_t> coverage;
   // For each feature and each kind of fault: the counted cases that had the one and in which the
@@ -79,8 +85,11 @@ struct RunReport {
   std::string planted_bug;   // its id; empty if there is none
   PlantedBug planted;        // counted over all cases
   std::uint64_t reruns = 0;  // of cases whose ranks had waited for a processor (CaseRunner)
-  std::uint64_t determinism_pairs = 0;
-  std::uint64_t determinism_mismatches = 0;
+  struct Determinism {
+    std::uint64_t pairs = 0;  // of runs of one case
+    std::uint64_t mismatches = 0;
+  };
+  Determinism determinism;
   struct Earlier {
     std::uint64_t run = 0;  // cases that earlier runs found, and that this one ran first
     std::uint64_t failing = 0;
