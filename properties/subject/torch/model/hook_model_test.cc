@@ -556,7 +556,7 @@ TEST(TorchModel, TellsWhereItDoesNotKnow) {
   frozen.program.parameters[0].frozen = true;
   frozen.step({uses({0})});
   normalize(frozen.program);
-  EXPECT_EQ(modelled_steps(run(frozen.program, {})), 0U);
+  EXPECT_EQ(modelled_steps(run(frozen.program, TorchOptions{})), 0U);
   EXPECT_EQ(modelled_steps(Expected(by_contract(frozen).expectation)), 1U);
 }
 
