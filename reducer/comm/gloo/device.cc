@@ -17,7 +17,6 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
-#include "reducer/comm/gloo/guarded_transport.h"
 #include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/gloo/sockets.h"
 
@@ -91,7 +90,8 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
   if (auto device = entry.lock()) return device;
   const WithoutSigpipe guard;  // The loop inherits it, and writes for as long as the device lives.
   try {
-    std::shared_ptr<::gloo::transport::Device> device = std::make_shared<GuardedDevice>(*numeric);
+    auto device =
+        ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(numeric->c_str()));
     entry = device;
     return device;
   } catch (const std::system_error& error) {

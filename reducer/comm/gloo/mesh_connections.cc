@@ -8,7 +8,6 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
-#include "reducer/comm/gloo/guarded_transport.h"
 #include "reducer/comm/gloo/slots.h"
 
 namespace lockstep {
@@ -152,7 +151,7 @@ Status MeshConnections::publish(Store& store, Deadline deadline) {
       append_address(addresses, {});
       continue;
     }
-    append_address(addresses, invitation_of(*transport_->createPair(peer)));
+    append_address(addresses, transport_->createPair(peer)->address().bytes());
   }
   find_sockets();  // The sockets listen already.
   const Result<bool> is_set = store.set(key_of("address/", rank_), addresses);
@@ -177,14 +176,13 @@ Status MeshConnections::connect_pairs(Store& store, Deadline deadline) {
       return failure(Code::kMismatch, peer, name + "'s addresses cannot be read");
     try {
       auto& pair = transport_->getPair(peer);
-      const std::size_t bytes = invitation_of(*pair).size();
-      if (!accept_invitation(*pair, address))
+      if (address.size() != pair->address().bytes().size())
         return failure(Code::kMismatch, peer,
                        "the store holds " + std::to_string(address.size()) +
                            " bytes as the address of " + name + ", and an address has " +
-                           std::to_string(bytes) +
-                           ": is the store a fresh one, and do all ranks have the same version of "
-                           "the library?");
+                           std::to_string(pair->address().bytes().size()) +
+                           ": is the store a fresh one?");
+      pair->connect(address);
     } catch (const std::exception& error) {
       return failure(code_of_gloo_error(error.what()), peer,
                      name + ": " + readable_gloo_error(error.what()));

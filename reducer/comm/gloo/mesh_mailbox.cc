@@ -12,7 +12,7 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr std::uint32_t kNoticeMagic = 0x4c534e31;  // The bytes spell "LSN1".
-constexpr std::chrono::milliseconds kLongestAwait = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 std::uint64_t checksum_of(std::uint32_t kind, const char* text, std::size_t length) {
   std::uint64_t hash = 0xcbf29ce484222325u ^ kind;
@@ -100,7 +100,7 @@ void MeshMailbox::send_standing(const Standing& standing) {
 std::optional<int> MeshMailbox::await() {
   LOCKSTEP_CHECK(is_open());
   int peer = kNone;
-  if (!receiver_->waitRecv(&peer, kLongestAwait)) return std::nullopt;
+  if (!receiver_->waitRecv(&peer, kLongestWait)) return std::nullopt;
   return peer;
 }
 
