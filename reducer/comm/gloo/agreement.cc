@@ -1,6 +1,5 @@
 #include "reducer/comm/gloo/agreement.h"
 
-#include <exception>
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -29,7 +28,6 @@ Agreement::Agreement(::gloo::transport::Context& transport, const EventLoop& loo
   }
   for (Lane& lane : lanes_) {
     lane.received.resize(peers_.size());
-    lane.unposted.resize(peers_.size());
     lane.sender = std::make_unique<WatchedBuffer>(
         transport.createUnboundBuffer(&lane.sent, sizeof(Header)), loop, board, nullptr);
     for (Header& header : lane.received)
@@ -59,16 +57,11 @@ int Agreement::compare(std::uint32_t tag, Waiter& waiter, Header& theirs) {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     WatchedBuffer& receiver = *lane.receivers[i];
     receiver.set_waiter(&waiter);
-    if (lane.unposted[i]) std::rethrow_exception(lane.unposted[i]);
     receiver.waitRecv(nullptr, {});
     theirs = lane.received[i];
     // The mesh ends here, so nothing needs to be cleaned up.
     if (theirs != lane.sent) return peers_[i];
-    try {
-      receiver.recv(peers_[i], slot_of(channel_, tag + kWindow), 0, sizeof(Header));
-    } catch (const std::exception&) {
-      lane.unposted[i] = std::current_exception();
-    }
+    receiver.recv(peers_[i], slot_of(channel_, tag + kWindow), 0, sizeof(Header));
   }
   // Every peer has entered this collective, so every peer's receive was posted, and these waits end
   // at once.

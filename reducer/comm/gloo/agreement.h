@@ -29,16 +29,13 @@
 // rank that it has entered the collective.
 //
 // Receives are posted in advance, for kWindow collectives, so that a header needs one message and
-// no answer; the caller keeps concurrent collectives less than kWindow apart. A peer that has
-// completed a collective may leave the group before this rank has posted the receive for a later
-// one. Only that later collective fails, because this one needs nothing more from the peer.
+// no answer; the caller keeps concurrent collectives less than kWindow apart.
 //
 // Threads: send() and compare() of different tags from different threads.
 // Ownership: the transport, the loop and the board outlive it.
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -89,8 +86,6 @@ class Agreement {
     std::vector<Header> received;  // In the order of peers_.
     std::unique_ptr<WatchedBuffer> sender;
     std::vector<std::unique_ptr<WatchedBuffer>> receivers;
-    // Why the receive for the next collective of this lane could not be posted, if it could not.
-    std::vector<std::exception_ptr> unposted;
   };
 
   std::vector<int> peers_;
