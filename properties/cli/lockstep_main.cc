@@ -32,6 +32,7 @@
 #include "properties/cli/fuzz.h"
 #include "properties/cli/hosts.h"
 #include "properties/cli/matrix.h"
+#include "properties/cli/new_project.h"
 #include "properties/cli/number_options.h"
 #include "properties/cli/numbers.h"
 #include "properties/cli/orders.h"
@@ -95,6 +96,7 @@ struct Arguments {
   ComponentOptions component;
   ScalingOptions scaling;
   MatrixOptions matrix;
+  NewOptions new_project;
 };
 
 // Resolves the second subject. Returns an error text if it cannot run beside the first.
@@ -681,6 +683,19 @@ CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
   return command;
 }
 
+CLI::App* add_new(CLI::App& app, NewOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "new", "write a project of your own: a reducer to replace, its tests, and a pipeline");
+  command
+      ->add_option("kind", options.kind,
+                   "cpp, for a reducer in C or C++, or python, for a wrapper of a torch.nn.Module")
+      ->required()
+      ->check(CLI::IsMember({"cpp", "python"}));
+  command->add_option("folder", options.folder, "where; it must be empty, or not exist yet")
+      ->required();
+  return command;
+}
+
 CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
   CLI::App* command = app.add_subcommand(
       "diagnose", "join the flight records of the ranks of a job (Reducer::flight_record)");
@@ -784,6 +799,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
                                          "show what Lockstep does, on a bug that PyTorch's reducer "
                                          "had for three years"),
                       run_demo});
+  commands.push_back({add_new(app, a.new_project), [&a] { return run_new(a.new_project); }});
   commands.push_back(
       {app.add_subcommand("doctor",
                           "say what this machine can run, and what is missing for the rest"),
