@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 
-__all__ = ["Failure", "Refused", "fuzz", "replay", "main"]
+__all__ = ["Failure", "Refused", "fuzz", "include", "replay", "main"]
 
 is_rank = False  # whether this process is one of a rank (ranks.py)
 USAGE = 1  # exit codes of the program
@@ -51,6 +51,16 @@ def program():
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     raise Refused(USAGE, "the program lockstep is not beside this package (%s): install both from one tree" % here)
+
+
+def include():
+    """The folder of lockstep_subject.h, which reducers in shared libraries include."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    for place in ("include", "../../../../include"):
+        folder = os.path.normpath(os.path.join(here, place))
+        if os.path.isfile(os.path.join(folder, "lockstep_subject.h")):
+            return folder
+    raise Refused(USAGE, "lockstep_subject.h is not beside this package (%s): a build has it in properties/subject" % here)
 
 
 def subject_of(wrap):
