@@ -26,17 +26,17 @@ highest resident size of a rank that trains with one class alone, in MiB.
 Exit code: 0 when every result was right; 65 when one was wrong; 130 after Ctrl-C; 1 otherwise. No time is judged.
 """
 
-import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, os.pardir, "reducer", "torch", "train"))
+sys.path[:0] = [os.path.join(HERE, os.pardir, "reducer", "torch", folder) for folder in ("train", "testing")]
 
+import programs  # noqa: E402
 import ranks as processes  # noqa: E402
+from programs import refuse  # noqa: E402
 
 WORKLOADS = ("resnet50_shapes", "small_1000", "resnet50", "resnet18", "transformer", "embedding")
 # mode: the subject, and what it is compared with
@@ -48,14 +48,6 @@ MODES = {
 }
 WITHOUT_DYNAMIC = ("resnet50_shapes", "resnet50", "resnet18")  # detection costs by the parameter, not by the byte
 OF_MEMORY = ("ddp", "lockstep", "ddp-views", "lockstep-views")
-
-
-class Refusal(Exception):
-    """What is wrong with the command or with a run, in one line."""
-
-
-def refuse(message):
-    raise Refusal(message)
 
 
 def modes_of(what):
@@ -156,37 +148,22 @@ def print_memory(row):
 
 
 def parse(words):
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.error = lambda message: refuse("%s; see ci/bench torch-train -- --help" % message)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--version", default="")
+    parser = programs.parser("ci/bench torch-train -- --help")
     parser.add_argument("--commit", default="")
     parser.add_argument("--ranks", default="2")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--only", default=",".join(what for what in WORKLOADS if what != "resnet50"))
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--limit", type=float, default=600)
-    parser.add_argument("--json")
-    parser.add_argument("--help", "-h", action="store_true")
     return parser.parse_args(words)
 
 
 def settle(arguments):
-    worlds = arguments.ranks.split(",")
-    if not all(one.isdigit() and 1 <= int(one) <= 16 for one in worlds):
-        refuse("--ranks is '%s': give numbers from 1 to 16, as 2,4" % arguments.ranks)
-    arguments.ranks = [int(one) for one in worlds]
-    arguments.only = [one for one in arguments.only.split(",") if one]
-    for one in arguments.only:
-        if one not in WORKLOADS:
-            refuse("there is no workload '%s': give some of %s" % (one, ",".join(WORKLOADS)))
-    if arguments.rounds < 1 or arguments.limit <= 0:
-        refuse("--rounds and --limit are numbers above 0")
-    if arguments.json:
-        try:
-            open(arguments.json, "w", encoding="utf-8").close()
-        except OSError as error:
-            refuse("cannot write %s: %s" % (arguments.json, error.strerror))
+    arguments.ranks = programs.numbers_of_ranks(arguments.ranks, 1)
+    arguments.only = programs.chosen("--only", arguments.only, WORKLOADS)
+    programs.expect_positive("--rounds", arguments.rounds)
+    programs.expect_positive("--limit", arguments.limit)
+    programs.expect_writable(arguments.json)
 
 
 def main(words):
@@ -210,10 +187,8 @@ def main(words):
             if what in ("resnet50_shapes", "small_1000"):
                 memory.append(memory_of(arguments, what, arguments.ranks[0]))
                 print_memory(memory[-1])
-    if arguments.json:
-        told = {"version": arguments.version, "commit": arguments.commit, "processors": os.cpu_count(), "rows": rows}
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({**told, "memory": memory}, file, indent=1)
+    programs.write_json(arguments.json, {"version": arguments.version, "commit": arguments.commit,
+                                         "processors": os.cpu_count(), "rows": rows, "memory": memory})
     wrong = sum(row["wrong"] for row in rows)
     if wrong:
         print("%d elements are wrong" % wrong, file=sys.stderr)
@@ -221,11 +196,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    processes.end_ranks_when_told()
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Refusal as refusal:
-        print("ci/bench torch-train: %s" % refusal, file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        os._exit(130)
+    programs.run("ci/bench torch-train", main)

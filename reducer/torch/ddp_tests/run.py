@@ -33,7 +33,6 @@ says how many pass of those that apply, how many differ by contract, and how man
 Exit code: 0 when every test passes or fails as the list has it; 1 otherwise, and for bad usage; 130 after Ctrl-C.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -42,12 +41,13 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, os.pardir, "testing"))
+
+import programs  # noqa: E402
+from programs import Refusal, refuse  # noqa: E402
+
 KINDS = ("outside", "contract", "refused", "missing")
 FORCED = ("views", "rank-order", "tiny-buckets", "dynamic")
-
-
-class Refusal(Exception):
-    """What is wrong with the command or with the list, in one line."""
 
 
 class Reason:
@@ -136,13 +136,12 @@ def summary(records):
 def print_table(records, worlds):
     names = list(dict.fromkeys(one["name"] for one in records))
     by_place = {(one["name"], one["ranks"]): one for one in records}
-    print("| test | %s | reason |" % " | ".join("%d ranks" % ranks for ranks in worlds))
-    print("|---" * (len(worlds) + 2) + "|")
+    rows = []
     for name in names:
         row = [by_place.get((name, ranks)) for ranks in worlds]
-        reasons = dict.fromkeys(one["reason"].replace("|", "/")[:160] for one in row if one and one["reason"])
-        cells = [one["result"] if one else "not run" for one in row]
-        print("| %s | %s | %s |" % (name, " | ".join(cells), "; ".join(reasons)))
+        reasons = dict.fromkeys(one["reason"][:160] for one in row if one and one["reason"])
+        rows.append([name, *(one["result"] if one else "not run" for one in row), "; ".join(reasons)])
+    programs.print_table(["test", *("%d ranks" % ranks for ranks in worlds), "reason"], rows)
 
 
 def run_suite(arguments, ranks, names, listed=False):
@@ -168,50 +167,30 @@ def run_suite(arguments, ranks, names, listed=False):
 
 
 def parse(words):
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.error = lambda message: refuse("%s; see ci/torch ddp-tests --help" % message)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--version", default="")
+    parser = programs.parser("ci/torch ddp-tests --help")
     parser.add_argument("--subject", default="lockstep")
     parser.add_argument("--ranks", default="2")
     parser.add_argument("--force", default="")
     parser.add_argument("--source", default="")
     parser.add_argument("--limit", type=float, default=300)
     parser.add_argument("--reasons", default=os.path.join(HERE, "reasons.txt"))
-    parser.add_argument("--json")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("names", nargs="*")
     return parser.parse_args(words)
-
-
-def refuse(message):
-    raise Refusal(message)
 
 
 def settle(arguments):
     """Turns texts into values, and refuses those that are none."""
     if arguments.subject not in ("ddp", "lockstep", "local"):
         refuse("--subject is '%s': give ddp, lockstep or local" % arguments.subject)
-    worlds = arguments.ranks.split(",")
-    if not all(one.isdigit() and 2 <= int(one) <= 16 for one in worlds):
-        refuse("--ranks is '%s': give numbers from 2 to 16, as 2,3,4" % arguments.ranks)
-    arguments.ranks = [int(one) for one in worlds]
-    arguments.force = [one for one in arguments.force.split(",") if one]
-    for one in arguments.force:
-        if one not in FORCED:
-            refuse("--force has '%s': give some of %s" % (one, ",".join(FORCED)))
+    arguments.ranks = programs.numbers_of_ranks(arguments.ranks, 2)
+    arguments.force = programs.chosen("--force", arguments.force, FORCED, may_be_none=True)
     if arguments.subject != "lockstep" and "rank-order" in arguments.force:
         refuse("--force rank-order is for Lockstep's class: PyTorch's has no such order")
     if arguments.source and not os.path.exists(os.path.join(arguments.source, "test", "distributed", "test_c10d_gloo.py")):
         refuse("%s is no checkout of PyTorch: it has no test/distributed/test_c10d_gloo.py" % arguments.source)
-    if arguments.limit <= 0:
-        refuse("--limit is a number of seconds above 0")
-    if arguments.json:
-        try:
-            open(arguments.json, "w", encoding="utf-8").close()
-        except OSError as error:
-            refuse("cannot write %s: %s" % (arguments.json, error.strerror))
+    programs.expect_positive("--limit", arguments.limit)
+    programs.expect_writable(arguments.json)
 
 
 def main(words):
@@ -234,10 +213,8 @@ def main(words):
         if len(records) == before:
             refuse("no test ran with %d ranks" % ranks)
     print_table(records, arguments.ranks)
-    if arguments.json:
-        told = {"version": arguments.version, "subject": arguments.subject, "force": arguments.force, "tests": records}
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(told, file, indent=1)
+    programs.write_json(arguments.json, {"version": arguments.version, "subject": arguments.subject, "force": arguments.force,
+                                         "tests": records})
     if len(arguments.ranks) > 1:
         for ranks in arguments.ranks:
             print("%d ranks: %s" % (ranks, summary([one for one in records if one["ranks"] == ranks])))
@@ -246,11 +223,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Refusal as refusal:
-        print("ci/torch ddp-tests: %s" % refusal, file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        os._exit(130)
+    programs.run("ci/torch ddp-tests", main)

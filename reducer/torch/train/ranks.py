@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 
@@ -75,11 +74,6 @@ class Rank:
         with open(self.log, errors="replace", encoding="utf-8") as log:
             lines = [line.strip() for line in log if line.strip()]
         return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "nothing")
-
-
-def end_ranks_when_told():
-    """A SIGTERM ends this program as an exception does, and so its ranks."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def run_ranks(command, world, folder, limit, may_die=()):

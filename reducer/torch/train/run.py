@@ -25,9 +25,7 @@ A row of the table is one model in one loop with so many ranks. Its columns:
 Exit code: 0 when all that has to be equal is equal; 1 otherwise, and for bad usage; 130 after Ctrl-C.
 """
 
-import argparse
 import itertools
-import json
 import os
 import sys
 import tempfile
@@ -35,14 +33,15 @@ import tempfile
 import ranks as processes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, os.pardir, "testing"))
+
+import programs  # noqa: E402
+from programs import refuse  # noqa: E402
+
 MODELS = ("resnet18", "resnet50", "transformer", "embedding")
 LOOPS = ("plain", "fabric", "trainer", "accelerate", "transformers", "killed")
 LOCKSTEP = "lockstep.torch."
 NAMES_OF_DDP = "torch.nn.parallel.distributed.DistributedDataParallel"
-
-
-class Refusal(Exception):
-    """What is wrong with the command, in one line."""
 
 
 class Failed(Exception):
@@ -159,11 +158,9 @@ def compare(runs, model, loop, world):
 
 
 def print_rows(rows):
-    print("| model | loop | ranks | among the ranks | beside DDP | rank order beside one process |")
-    print("|---|---|---|---|---|---|")
-    for row in rows:
-        cells = [row.get(name, "FAILED") for name in ("among_ranks", "beside_ddp", "one_process")]
-        print("| %s | %s | %d | %s |" % (row["model"], row["loop"], row["ranks"], " | ".join(cells)))
+    names = ("model", "loop", "ranks", "among_ranks", "beside_ddp", "one_process")
+    titles = ("model", "loop", "ranks", "among the ranks", "beside DDP", "rank order beside one process")
+    programs.print_table(titles, [[row.get(name, "FAILED") for name in names] for row in rows])
 
 
 # --- a rank is killed ------------------------------------------------------------------------------------------------
@@ -221,48 +218,23 @@ def shortened(text, limit=160):
 
 
 def parse(words):
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.error = lambda message: refuse("%s; see ci/torch train --help" % message)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--version", default="")
+    parser = programs.parser("ci/torch train --help")
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--models", default="resnet18,transformer,embedding")
     parser.add_argument("--loops", default=",".join(LOOPS))
     parser.add_argument("--limit", type=float, default=300)
-    parser.add_argument("--json")
-    parser.add_argument("--help", "-h", action="store_true")
     return parser.parse_args(words)
 
 
-def refuse(message):
-    raise Refusal(message)
-
-
-def chosen(option, text, known):
-    names = [one for one in text.split(",") if one]
-    for name in names:
-        if name not in known:
-            refuse("%s has '%s': give some of %s" % (option, name, ",".join(known)))
-    return names or refuse("%s is empty: give some of %s" % (option, ",".join(known)))
-
-
 def settle(arguments):
-    worlds = arguments.ranks.split(",")
-    if not all(one.isdigit() and 2 <= int(one) <= 16 for one in worlds):
-        refuse("--ranks is '%s': give numbers from 2 to 16, as 2,4" % arguments.ranks)
-    arguments.ranks = [int(one) for one in worlds]
-    arguments.models = chosen("--models", arguments.models, MODELS)
-    arguments.loops = chosen("--loops", arguments.loops, LOOPS)
+    arguments.ranks = programs.numbers_of_ranks(arguments.ranks, 2)
+    arguments.models = programs.chosen("--models", arguments.models, MODELS)
+    arguments.loops = programs.chosen("--loops", arguments.loops, LOOPS)
     if arguments.steps < 10:
         refuse("--steps is %d: give 10 or more, so that each loop makes several steps" % arguments.steps)
-    if arguments.limit <= 0:
-        refuse("--limit is a number of seconds above 0")
-    if arguments.json:
-        try:
-            open(arguments.json, "w", encoding="utf-8").close()
-        except OSError as error:
-            refuse("cannot write %s: %s" % (arguments.json, error.strerror))
+    programs.expect_positive("--limit", arguments.limit)
+    programs.expect_writable(arguments.json)
 
 
 def main(words):
@@ -284,9 +256,7 @@ def main(words):
     if rows:
         print_rows(rows)
     print_killed(killed)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump({"version": arguments.version, "steps": arguments.steps, "rows": rows, "killed": killed}, file, indent=1)
+    programs.write_json(arguments.json, {"version": arguments.version, "steps": arguments.steps, "rows": rows, "killed": killed})
     failed = [row for row in rows + killed if row["failed"]]
     for row in failed:
         where = "%s, %s" % (row["model"], row["loop"]) if "model" in row else "killed"
@@ -297,11 +267,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    processes.end_ranks_when_told()
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Refusal as refusal:
-        print("ci/torch train: %s" % refusal, file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        os._exit(130)
+    programs.run("ci/torch train", main)
