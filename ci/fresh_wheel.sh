@@ -53,6 +53,6 @@ step "replay the kept cases" 0 ' pass|ok' plain/bin/lockstep corpus check plain/
 step "lockstep new cpp" 0 'cpp' plain/bin/lockstep new cpp cpp
 step "lockstep new python" 0 'python' plain/bin/lockstep new python python
 step "apt-get install python3-torch" 0 '^torch ' install_torch
-step "fuzz a faulty wrapper" 65 '^FAIL: ' torch/bin/lockstep fuzz --subject python:faulty_wrappers.py:skips_none --seed 3 --time 60 --out wrapper
+step "fuzz a faulty wrapper" 65 '^FAIL: ' torch/bin/lockstep fuzz --subject python:faulty_wrappers.py:skips_none --seed 3 --time 60 --jobs 1 --out wrapper
 step "pytest of the new project" 0 ' passed' env -C python ../torch/bin/python -m pytest -q
 step "pip uninstall" 0 '^ *Successfully uninstalled' plain/bin/pip uninstall --disable-pip-version-check --yes lockstep-reducer
