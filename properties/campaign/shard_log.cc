@@ -72,16 +72,16 @@ Json json_of(const RunReport& counts) {
                {"cases", counts.cases},
                {"ok", counts.ok},
                {"faulted_ok", counts.faulted_ok},
-               {"pairs", counts.determinism_pairs},
-               {"mismatches", counts.determinism_mismatches},
+               {"pairs", counts.determinism.pairs},
+               {"mismatches", counts.determinism.mismatches},
                {"errors", counts.errors},
                {"coverage_cases", counts.coverage_cases},
                {"coverage", numbered(counts.coverage)},
                {"faults_fired", counts.faults_fired},
                {"unspecified", counts.unspecified}};
   if (!counts.against.empty()) {
-    json["compared"] = counts.compared;
-    json["compared_whole"] = counts.compared_whole;
+    json["compared"] = counts.compared.programs;
+    json["compared_whole"] = counts.compared.whole;
   }
   if (!counts.planted_bug.empty())
     json["planted"] = {counts.planted_bug, counts.planted.reached, counts.planted.triggered};
@@ -94,15 +94,15 @@ RunReport counts_of(const Json& json) {
   counts.cases = json.at("cases");
   counts.ok = json.at("ok");
   counts.faulted_ok = json.at("faulted_ok");
-  counts.determinism_pairs = json.at("pairs");
-  counts.determinism_mismatches = json.at("mismatches");
+  counts.determinism.pairs = json.at("pairs");
+  counts.determinism.mismatches = json.at("mismatches");
   counts.errors = json.at("errors");
   counts.coverage_cases = json.at("coverage_cases");
   counts.coverage = named(json.at("coverage"));
   counts.faults_fired = json.at("faults_fired").get<std::map<std::string, std::uint64_t>>();
   counts.unspecified = json.at("unspecified").get<std::map<std::string, std::uint64_t>>();
-  counts.compared = json.value("compared", std::uint64_t{0});
-  counts.compared_whole = json.value("compared_whole", std::uint64_t{0});
+  counts.compared.programs = json.value("compared", std::uint64_t{0});
+  counts.compared.whole = json.value("compared_whole", std::uint64_t{0});
   if (const auto planted = json.find("planted"); planted != json.end()) {
     counts.planted_bug = planted->at(0);
     counts.planted = {planted->at(1), planted->at(2)};

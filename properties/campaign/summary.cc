@@ -31,12 +31,12 @@ void add_block(const RunReport& counts, RunReport& total) {
   total.cases += counts.cases;
   total.ok += counts.ok;
   total.faulted_ok += counts.faulted_ok;
-  total.compared += counts.compared;
-  total.compared_whole += counts.compared_whole;
+  total.compared.programs += counts.compared.programs;
+  total.compared.whole += counts.compared.whole;
   total.coverage_cases += counts.coverage_cases;
   total.errors += counts.errors;
-  total.determinism_pairs += counts.determinism_pairs;
-  total.determinism_mismatches += counts.determinism_mismatches;
+  total.determinism.pairs += counts.determinism.pairs;
+  total.determinism.mismatches += counts.determinism.mismatches;
   if (!counts.planted_bug.empty()) total.planted_bug = counts.planted_bug;
   total.planted += counts.planted;
   add_counts(counts.coverage, total.coverage);
@@ -290,9 +290,9 @@ std::string to_text(const CampaignSummary& summary) {
            counts_line("left open:", total.unspecified);
   out += planted_line(total.planted_bug, total.planted);
   out += pairs_text(summary);
-  if (total.determinism_pairs > 0)
-    out += fmt::format("run twice: {}, different: {}\n", total.determinism_pairs,
-                       total.determinism_mismatches);
+  if (total.determinism.pairs > 0)
+    out += fmt::format("run twice: {}, different: {}\n", total.determinism.pairs,
+                       total.determinism.mismatches);
   out += excluded_line(summary);
   for (const std::string& remark : summary.remarks) out += "note: " + remark + "\n";
   return out;

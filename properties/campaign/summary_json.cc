@@ -85,7 +85,7 @@ std::string to_json(const CampaignSummary& summary) {
                {"errors_judged", total.errors},
                {"unspecified", Json(total.unspecified)},
                {"determinism",
-                {{"pairs", total.determinism_pairs}, {"mismatches", total.determinism_mismatches}}},
+                {{"pairs", total.determinism.pairs}, {"mismatches", total.determinism.mismatches}}},
                {"shards", Json::array()},
                {"failures", Json::array()},
                {"groups", Json::array()},

@@ -5,6 +5,10 @@
 
 #include <string>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::properties {
 
 struct ExportOptions {
@@ -12,6 +16,7 @@ struct ExportOptions {
   bool is_python = false;  // Python is the only language
   std::string output;      // empty: standard output
 };
+CLI::App* add_export(CLI::App& app, ExportOptions& options);
 int run_export(const ExportOptions& options);
 
 }  // namespace lockstep::properties

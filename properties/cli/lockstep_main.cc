@@ -5,13 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <limits>
-#include <memory>
 #include <random>
 #include <sstream>
 #include <string>
@@ -572,17 +568,6 @@ CLI::App* add_generate(CLI::App& app, Arguments& arguments) {
   return command;
 }
 
-CLI::App* add_export(CLI::App& app, ExportOptions& options) {
-  CLI::App* command = app.add_subcommand(
-      "export", "write a case as a script for those who do not have this program");
-  command->add_option("case", options.case_file, "a case file")->required();
-  command->add_flag("--python", options.is_python, "a Python script that needs PyTorch alone")
-      ->required();
-  command->add_option("-o,--output", options.output,
-                      "the file to write; standard output when it is left out");
-  return command;
-}
-
 CLI::App* add_eval(CLI::App& app, EvalOptions& options) {
   CLI::App* command = app.add_subcommand(
       "eval", "measure how many cases it takes to find each planted bug, in trials of many seeds");
@@ -701,19 +686,6 @@ CLI::App* add_matrix(CLI::App& app, Arguments& arguments) {
   command->add_option("--markdown", options.markdown, "write the matrix to this file as Markdown");
   command->add_option("--json", options.json, "write a report to this file");
   command->add_option("--html", options.html, "write a page to this file");
-  return command;
-}
-
-CLI::App* add_new(CLI::App& app, NewOptions& options) {
-  CLI::App* command = app.add_subcommand(
-      "new", "write a project of your own: a reducer to replace, its tests, and a pipeline");
-  command
-      ->add_option("kind", options.kind,
-                   "cpp, for a reducer in C or C++, or python, for a wrapper of a torch.nn.Module")
-      ->required()
-      ->check(CLI::IsMember({"cpp", "python"}));
-  command->add_option("folder", options.folder, "where; it must be empty, or not exist yet")
-      ->required();
   return command;
 }
 

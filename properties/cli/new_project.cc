@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <system_error>
 
+#include "properties/case/case_json.h"
 #include "properties/cli/output.h"
 
 namespace lockstep::properties {
@@ -29,8 +27,7 @@ std::string refusal_of(const fs::path& folder) {
   if (is_empty) return {};
   return fmt::format(
       "the folder '{}' is not empty, and nothing in it is overwritten: give one that is empty or "
-      "does "
-      "not exist yet",
+      "does not exist yet",
       folder.string());
 }
 
@@ -41,11 +38,8 @@ std::string write_new_file(const fs::path& path, const char* text) {
   if (error)
     return fmt::format("the folder '{}' cannot be made: {}", path.parent_path().string(),
                        error.message());
-  std::FILE* file = std::fopen(path.c_str(), "wx");
-  const bool is_written = file != nullptr && std::fputs(text, file) >= 0;
-  const bool is_closed = file != nullptr && std::fclose(file) == 0;
-  if (is_written && is_closed) return {};
-  return fmt::format("'{}' cannot be written: {}", path.string(), std::strerror(errno));
+  const Status status = write_file(path.string(), text);
+  return status.ok() ? "" : status.failure().detail;
 }
 
 constexpr const char* kNextCpp =

@@ -5,6 +5,10 @@
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+}
+
 namespace lockstep::properties {
 
 struct NewFile {
@@ -20,6 +24,8 @@ struct NewOptions {
   std::string kind;  // cpp or python
   std::string folder;
 };
+
+CLI::App* add_new(CLI::App& app, NewOptions& options);
 
 // Makes the folder, writes the files, and prints what to do next. A folder that is not empty is
 // refused, so that no file of the user's is overwritten. Returns the exit code.
