@@ -62,7 +62,8 @@ TEST(ReducerDestruction, F5_3InTheMiddleOfAPassItEndsTheGroupAndPeersNameTheRank
     const auto outputs = rank.forward_of(rank.parameters);
     const Status status = rank.backward({outputs[1]}, 1);
     if (r == 1) {
-      EXPECT_EQ(rank.backward({outputs[0]}, 1).failure().rank, 0);
+      const Status last = status.ok() ? rank.backward({outputs[0]}, 1) : status;
+      EXPECT_EQ(last.failure().rank, 0) << last.to_string();
       return;
     }
     EXPECT_TRUE(status.ok()) << status.to_string();

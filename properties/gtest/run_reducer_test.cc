@@ -15,6 +15,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/server.h"
 #include "properties/gtest/lockstep/reducer_test.h"
+#include "properties/process/shell_word.h"
 #include "properties/report/failure_report.h"
 #include "properties/subject/declared_sums.h"
 #include "properties/subject/loader.h"
@@ -98,7 +99,7 @@ class ReducerTest {
     const Result<RunReport> report = fuzz_lane(options, lane_);
     if (!report) return {kInconclusive, report.error().failure().detail};
     if (!report->failures.empty()) return told_of(report->failures.front());
-    return {report->is_green() ? 0 : kInconclusive, summary(*report)};
+    return {report->is_green() ? 0 : kInconclusive, whole_summary(*report)};
   }
 
   TestResult run_case(const Case& c, const std::string& file) const {

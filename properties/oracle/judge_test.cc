@@ -437,8 +437,8 @@ TEST_F(JudgeTest, F2OfOneFaultOfAnyKindNobodyElseIsSuspected) {
     case_.faults.faults = {{kind, 2, 0, 0, 0}};
     observe();
     ASSERT_EQ(observation_.fired.counts[static_cast<std::size_t>(kind)], 1u);
-    expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
-                                  observation_.recoveries, observation_.ready_orders());
+    expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(),
+                                           observation_.recoveries, observation_.ready_orders()));
     EXPECT_TRUE(verdict().ok()) << verdict().message;
     ASSERT_FALSE(step(0, 0).status.ok());
     Failure& failure = step(0, 0).status.failure();
@@ -449,8 +449,8 @@ TEST_F(JudgeTest, F2OfOneFaultOfAnyKindNobodyElseIsSuspected) {
   }
   case_.faults.faults = {{Kind::kMessageStall, 2, 0, 0, 0}};
   observe();
-  expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
-                                observation_.recoveries, observation_.ready_orders());
+  expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(),
+                                         observation_.recoveries, observation_.ready_orders()));
   EXPECT_TRUE(verdict().ok()) << verdict().message;
   EXPECT_EQ(verdict().unspecified.of(Unspecified::kCycle), verdict().unspecified.errors);
 }
@@ -482,8 +482,8 @@ TEST_F(JudgeTest, F4AFailedResetIsExcusedOnlyByAPeerThatFailsInTheSameGroup) {
   case_.program.steps.push_back(case_.program.steps[0]);
   case_.faults.faults = {{faults::Kind::kOperationError, 1, 0, 0, 0}};
   observe();
-  expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
-                                observation_.recoveries, observation_.ready_orders());
+  expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(),
+                                         observation_.recoveries, observation_.ready_orders()));
   ASSERT_FALSE(step(1, 0).status.ok());
   EXPECT_TRUE(verdict().ok()) << verdict().message;
   ASSERT_EQ(step(1, 0).generation, 0u);
@@ -828,8 +828,8 @@ class JudgePayload : public JudgeTest {
     ASSERT_TRUE(found.ok()) << found.message;
     observation_ = runner.observation();
     for (RankObservation& rank : observation_.ranks) rank.records.clear();
-    expectation_ = reference::run(case_.program, reference::Contract::lockstep(),
-                                  observation_.recoveries, observation_.ready_orders());
+    expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(),
+                                           observation_.recoveries, observation_.ready_orders()));
     ASSERT_EQ(observation_.fired.counts[static_cast<std::size_t>(fault.kind)], 1u);
     for (const RankObservation& rank : observation_.ranks)
       ASSERT_EQ(rank.steps[0].status.code(), Code::kCorrupted);

@@ -66,7 +66,7 @@ TEST(RunPage, ARunThatWasInterruptedOrIsInconclusiveIsNotGreen) {
     EXPECT_THAT(*page, Not(HasSubstr("A fuzz run without a failure")));
   }
   EXPECT_THAT(junit_report(cut), HasSubstr("interrupted"));
-  EXPECT_THAT(summary(cut), HasSubstr("interrupted before its end"));
+  EXPECT_THAT(summary(cut, ""), HasSubstr("interrupted before its end"));
   EXPECT_THAT(junit_report(unproven), HasSubstr("fewer than 50 say &lt;little&gt;"));
 }
 
