@@ -118,8 +118,7 @@ Result<std::string> adapter_of(const OrdersOptions& options, const std::string& 
   return failed(refused(fmt::format(
       "no adapter for the library '{}': give one of {}; or the file of a shared library (.so) that "
       "exports the functions of lockstep_orders.h; or --adapter FILE.py, with a class Adapter as "
-      "in "
-      "properties/orders/README.md",
+      "in properties/orders/README.md",
       name, fmt::join(names, " "))));
 }
 

@@ -6,9 +6,7 @@
  * number. Memory belongs to the caller, and is not used after a call has returned. `in` and `out`
  * never overlap.
  *
- *     int lockstep_orders_join(int rank, int ranks, int port) { return my_init(rank, ranks,
- * "127.0.0.1", port); } int lockstep_orders_all_reduce(const void *in, void *out, size_t elements,
- * const char *dtype) { ... } int lockstep_orders_leave(void) { return my_shutdown(); }
+ * Example: int lockstep_orders_leave(void) { return my_shutdown(); }
  */
 #ifndef LOCKSTEP_ORDERS_H
 #define LOCKSTEP_ORDERS_H
