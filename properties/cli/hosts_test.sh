@@ -33,11 +33,12 @@ ranks_run() { (($(count_processes 'rank-server') >= 1)); }
 
 # Bad input.
 umask 077
+printf '127.0.0.1\n127.0.0.1\n' >two
 openssl rand -hex 32 >secret
 openssl rand -hex 32 >open
 chmod 640 open
 expect 1 "other users may read the secret of open (mode 640): make it yours alone with: chmod 600 open" \
-  "$program" fuzz --lane hosts --hosts none --secret-file open --cases 1
+  "$program" fuzz --lane hosts --hosts two --secret-file open --cases 1
 expect 1 "other users may read the secret of open" "$program" rank --store tcp://127.0.0.1:1 --secret-file open --rank 0
 mkfifo pipe
 expect 1 "must have 16 to 4096 bytes" timeout 60 "$program" rank --store tcp://127.0.0.1:1 --secret-file pipe --rank 0
@@ -52,7 +53,6 @@ expect 1 "names no host" "$program" fuzz --lane hosts --hosts empty --secret-fil
 printf '127.0.0.1 -\nno-such-host.invalid -\n' >unknown
 expect 1 "line 2: the host name 'no-such-host.invalid' does not resolve" \
   "$program" fuzz --lane hosts --hosts unknown --secret-file secret --cases 1
-printf '127.0.0.1\n127.0.0.1\n' >two
 expect 1 "write tcp://HOST:PORT" "$program" fuzz --lane hosts --hosts two --secret-file secret --listen here --cases 1
 echo short >short
 expect 1 "openssl rand" "$program" fuzz --lane hosts --hosts two --secret-file short --cases 1

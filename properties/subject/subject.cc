@@ -102,7 +102,8 @@ Result<Subject> find_subject(const std::string& text) {
 }
 
 bool brings_code(const std::string& text) {
-  return names_library(text) || text.starts_with(kTorchPrefix) || text.starts_with(kPythonPrefix);
+  return !text.empty() && (names_library(text) || text.starts_with(kTorchPrefix) ||
+                            text.starts_with(kPythonPrefix));
 }
 
 void hold_to_values_alone(Subject& subject) {
