@@ -143,4 +143,12 @@ Result<CampaignPlan> join_campaign(const std::string& folder, CampaignPlan mine,
   return theirs;
 }
 
+FoundWith found_with(const CampaignPlan& plan) {
+  FoundWith found;
+  found.subject = plan.subject;
+  found.lane = plan.lane;
+  found.against = plan.against;
+  return found;
+}
+
 }  // namespace lockstep::properties

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "properties/case/case_json.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
@@ -46,5 +47,8 @@ Result<CampaignPlan> read_plan(const std::string& folder);
 // that is there gives its seed to `mine`. Returns the plan that counts. If several processes begin
 // it at the same time, one of them does, and the others join it.
 Result<CampaignPlan> join_campaign(const std::string& folder, CampaignPlan mine, bool has_seed);
+
+// What the case files of the campaign say of how they were found.
+FoundWith found_with(const CampaignPlan& plan);
 
 }  // namespace lockstep::properties

@@ -118,9 +118,13 @@ BlockRecord block_of(const Json& json) {
 }
 
 FailureRecord failure_of(const Json& json) {
-  return {
-      json.at("index"),  json.at("at"),      static_cast<Failing>(json.at("exit_code").get<int>()),
-      json.at("oracle"), json.at("message"), json.at("fired")};
+  return {json.at("index"),
+          json.at("at"),
+          static_cast<Failing>(json.at("exit_code").get<int>()),
+          json.at("oracle"),
+          json.at("message"),
+          json.at("fired"),
+          json.value("might_succeed", false)};
 }
 
 ShrunkRecord shrunk_of(const Json& json) {
@@ -208,13 +212,20 @@ std::string to_line(const BlockRecord& record) {
   return line_of("block", std::move(json));
 }
 
+Verdict verdict_of(const FailureRecord& failure) {
+  Verdict verdict{failure.failing, failure.oracle, failure.message};
+  verdict.might_succeed = failure.might_succeed;
+  return verdict;
+}
+
 std::string to_line(const FailureRecord& record) {
   return line_of("failure", {{"index", record.index},
                              {"at", record.at},
                              {"exit_code", static_cast<int>(record.failing)},
                              {"oracle", record.oracle},
                              {"message", record.message},
-                             {"fired", record.fired}});
+                             {"fired", record.fired},
+                             {"might_succeed", record.might_succeed}});
 }
 
 std::string to_line(const ShrunkRecord& record) {

@@ -59,7 +59,11 @@ struct FailureRecord {
   std::string oracle;
   std::string message;
   std::vector<std::string> fired;  // kinds of faults
+  bool might_succeed = false;      // as in Verdict
 };
+
+// What the shrinker compares a smaller case with.
+Verdict verdict_of(const FailureRecord& failure);
 
 struct ShrunkRecord {
   std::uint64_t index = 0;

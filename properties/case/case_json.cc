@@ -369,12 +369,14 @@ void move_torch_options(ordered_json& json) {
   const ordered_json::json_pointer place("/program/options");
   if (!json.contains(place) || !json[place].is_object()) return;
   ordered_json& options = json[place];
+  ordered_json torch;  // not in `json` yet: a new key there would move `options`
   fields::for_each<TorchOptions>([&](const auto& field) {
     const auto found = options.find(field.name);
     if (found == options.end()) return;
-    json["torch"][field.name] = *found;
+    torch[field.name] = *found;
     options.erase(found);
   });
+  if (!torch.is_null()) json["torch"] = std::move(torch);
 }
 
 // Reads the record into `found`. It knows no other fields, so that none is lost in silence.

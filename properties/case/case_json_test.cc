@@ -118,13 +118,15 @@ TEST(CaseJson, UpToSchema2TheOptionsOfPyTorchStandAmongThoseOfTheProgram) {
   const auto read = [](const std::string& schema, const std::string& rest) {
     return from_json(R"({"schema": )" + schema + ", " + rest + "}", "old.json");
   };
-  const std::string old_place = R"("program": {"options": {"finalization": "never"}})";
-  const std::string new_place = R"("torch": {"finalization": "never"})";
+  const std::string options = R"("batched_grad_copy": true, "finalization": "never")";
+  const std::string old_place = R"("program": {"options": {)" + options + "}}";
+  const std::string new_place = R"("torch": {)" + options + "}";
   for (const auto& [schema, place] :
        {std::pair("1", old_place), {"2", old_place}, {"3", new_place}}) {
     const Result<Case> value = read(schema, place);
     ASSERT_TRUE(value) << schema << ": " << value.error().failure().detail;
     EXPECT_EQ(value->torch.finalization, TorchOptions::Finalization::kNever) << schema;
+    EXPECT_TRUE(value->torch.batched_grad_copy) << schema;
   }
   EXPECT_FALSE(read("3", old_place));
   EXPECT_EQ(read("2", new_place).error().failure().detail,

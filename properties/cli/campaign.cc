@@ -192,7 +192,7 @@ class Triage {
     write_aside(
         fmt::format("making case {} small ({})...\n", failure.found.index, failure.found.oracle));
     Outcome outcome;
-    outcome.verdict = {failure.found.failing, failure.found.oracle, failure.found.message};
+    outcome.verdict = verdict_of(failure.found);
     const Shrunk small = shrink_failure(value, outcome, resolved_.lane, resolved_.options.subject,
                                         options_.shrink_seconds);
     if (interrupted() || (failure.small && !small.reproduced)) return {};
@@ -208,8 +208,8 @@ class Triage {
         fmt::format("{} ({}) on subject {}, lane {}: seed {}, case {}",
                     name_of(failure.found.failing), failure.found.oracle, summary_.plan.subject,
                     summary_.plan.lane, summary_.plan.seed, failure.found.index);
-    LOCKSTEP_RETURN_IF_ERROR(
-        write_case(options_.folder + "/" + record.case_file, small.value, about));
+    LOCKSTEP_RETURN_IF_ERROR(write_case(options_.folder + "/" + record.case_file, small.value,
+                                        about, found_with(summary_.plan)));
     failure.shrunk = std::move(record);
     if (small.reproduced) failure.small = small.value;
     return {};

@@ -242,7 +242,8 @@ class ShardRun {
                           verdict.failing,
                           verdict.oracle,
                           verdict.message.substr(0, kMaxMessage),
-                          fired_in(found.outcome)};
+                          fired_in(found.outcome),
+                          verdict.might_succeed};
     history_.failures.emplace(found.index, failure);
     const bool is_shrunk = is_to_be_shrunk(++alike_[ending_of(failure)]);
     if (const Status status = files_.append(to_line(failure)); !status.ok())
@@ -273,7 +274,7 @@ class ShardRun {
                             failure.index));
     const Case original = case_of(worker_plan(), failure.index);
     Outcome outcome;
-    outcome.verdict = {failure.failing, failure.oracle, failure.message};
+    outcome.verdict = verdict_of(failure);
     // A smaller case would not help where NCCL did not run as it was pinned.
     const bool is_of_case = failure.failing != Failing::kUnproven;
     const Shrunk small = shrink_failure(original, outcome, lane_, options_.subject,
@@ -281,7 +282,8 @@ class ShardRun {
     if (interrupted()) return {};  // the next process makes it small
     const std::string name = fmt::format("{}.json", failure.index);
     const std::string path = files_.folder() + "/" + name;
-    if (const Status status = write_case(path, small.value, about(failure)); !status.ok())
+    if (const Status status = write_case(path, small.value, about(failure), found_with(plan_));
+        !status.ok())
       return print_lost(failure.index, status);
     ShrunkRecord record{failure.index,
                         small.reproduced,

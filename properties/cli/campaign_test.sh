@@ -62,6 +62,7 @@ grep -qE '^(run|found): .*; Lockstep [0-9a-f]' out || fail "a group's smallest c
 [[ $(json groups.json 'max(len(group["cases"]) for group in r["groups"]) >= 8') == True ]] || fail "no group has eight cases"
 leader=$(json groups.json 'r["groups"][0]["case_file"]')
 expect 71 "error" "$program" replay "single/$leader" --subject seeded:R02
+expect 71 "error" "$program" replay "single/$leader" # the file says with which subject it was found
 grep -q "<title>A campaign with .* in 2 groups</title>" triage.html || fail "campaign triage --html writes a page"
 before=$(cksum <"two/shard-0000/log.jsonl" | cut -d' ' -f1)
 expect 65 "0 cases now, 1500 in all" run_shard 0

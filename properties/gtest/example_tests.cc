@@ -4,6 +4,7 @@
 #include <lockstep/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
@@ -116,8 +117,10 @@ class DividingReducer : public FlatReducer {
   void backward_end(std::int64_t, std::uint32_t) {
     const auto ranks = static_cast<float>(setup_.world);
     for (std::uint32_t p = 0; p < setup_.parameter_count; ++p) {
-      auto* gradient = static_cast<float*>(host_.result(p));
       const std::uint64_t count = setup_.parameters[p].count;
+      const bool is_defined = host_.gradient(p) != nullptr;
+      auto* gradient = static_cast<float*>(host_.result(p));
+      if (!is_defined) std::fill_n(gradient, count, 0.0f);
       host_.wait(host_.start_all_reduce(gradient, count, LOCKSTEP_FLOAT32));
       for (std::uint64_t i = 0; i < count; ++i) gradient[i] /= ranks;
     }
@@ -134,8 +137,15 @@ LOCKSTEP_TEST_VALUES(DividingReducer, sim, gloo)
 
 // As the test of StaleReducer prints it, under the names of both.
 constexpr const char* kAccumulates = R"case({
- "schema": 2,
- "program": {"world": 2, "steps": [{"kind": "no_sync", "variants": [{}]}, {"variants": [{}]}]}
+ "schema": 3,
+ "program": {
+  "world": 2,
+  "parameters": [{}],
+  "steps": [
+   {"kind": "no_sync", "variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}]}]},
+   {"key": 1, "variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}]}]}
+  ]
+ }
 })case";
 LOCKSTEP_CASE(FlatReducer, sim, Accumulates, kAccumulates)
 LOCKSTEP_CASE(StaleReducer, sim, Accumulates, kAccumulates)

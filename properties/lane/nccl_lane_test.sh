@@ -13,10 +13,10 @@ touch started
 
 # Good cases pass, with faults of the rank, of its process, and of NCCL's network.
 expect_match 0 '60 cases .* 0 failing' "$program" fuzz --lane nccl --seed 1 --cases 60 --faults none
-expect_match 0 ' message_delay [0-9]' "$program" fuzz --lane nccl --seed 1 --cases 30 --faults message_delay
-expect_match 0 ' payload_flip [0-9]' "$program" fuzz --lane nccl --seed 2 --cases 150 --faults payload_flip
-expect_match 0 ' link_reset [0-9]' "$program" fuzz --lane nccl --seed 3 --cases 12 --faults link_reset
-expect_match 0 ' rank_(exit|pause) [0-9]' "$program" fuzz --lane nccl --seed 4 --cases 12 --faults rank_exit,rank_pause
+expect_match 0 ' message_delay [0-9]' "$program" fuzz --lane nccl --seed 1 --cases 30 --faults message_delay --verbose
+expect_match 0 ' payload_flip [0-9]' "$program" fuzz --lane nccl --seed 2 --cases 150 --faults payload_flip --verbose
+expect_match 0 ' link_reset [0-9]' "$program" fuzz --lane nccl --seed 3 --cases 12 --faults link_reset --verbose
+expect_match 0 ' rank_(exit|pause) [0-9]' "$program" fuzz --lane nccl --seed 4 --cases 12 --faults rank_exit,rank_pause --verbose
 
 # A planted bug is found, so that a run without a finding is meaningful.
 expect_match 71 'seeded:C01' "$program" fuzz --lane nccl --subject seeded:C01 --seed 5 --cases 200 --shrink-time 2

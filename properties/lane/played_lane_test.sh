@@ -33,11 +33,11 @@ fi
 
 # Good cases pass, and cases with faults of the rank and of NCCL's network.
 expect_match 0 '12 cases .* 0 failing' "$program" fuzz "${lane[@]}" --seed 1 --cases 12 --faults none
-expect_match 0 ' message_delay [0-9]' "$program" fuzz "${lane[@]}" --seed 1 --cases 8 --faults message_delay
+expect_match 0 ' message_delay [0-9]' "$program" fuzz "${lane[@]}" --seed 1 --cases 8 --faults message_delay --verbose
 
 # The abort of NCCL 2.23.4 hangs, so that a recovery may need a further attempt (faults/played_gpu/FINDINGS.md).
 if [[ $version != 2.23.* ]]; then
-  expect_match 0 ' (rank_exit|operation_stall) [0-9]' "$program" fuzz "${lane[@]}" --seed 4 --cases 4 --faults rank_exit,operation_stall
+  expect_match 0 ' (rank_exit|operation_stall) [0-9]' "$program" fuzz "${lane[@]}" --seed 4 --cases 4 --faults rank_exit,operation_stall --verbose
 
   # Ranks report a failure when NCCL has ended their communicator, which takes half a second.
   expect_match 0 'subject reducer: ok' "$program" replay "$corpus/reports-after-the-abort.json" "${lane[@]}"

@@ -63,8 +63,9 @@ class ErrorOracle {
       if (!verdict.ok()) --refused_shrinks;
     }
     for (const ObservedStep& step : seen.steps) {
-      if (Verdict verdict = judge_step(step); !verdict.ok()) return verdict;
+      // A timeout that comes too early is no sign that anybody has hung, which judge_step() would say.
       if (Verdict verdict = judge_timeout(step); !verdict.ok()) return verdict;
+      if (Verdict verdict = judge_step(step); !verdict.ok()) return verdict;
     }
     if (Verdict verdict = judge_end_join(seen.joining); !verdict.ok()) return verdict;
     if (!seen.finished && !seen.exited)

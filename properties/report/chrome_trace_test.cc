@@ -8,6 +8,7 @@
 #include <set>
 
 #include "faults/sim/scheduler/test_leaks.h"
+#include "properties/case/case_json.h"
 #include "properties/generate/generate.h"
 #include "properties/run/case_runner.h"
 
@@ -99,18 +100,16 @@ TEST(ChromeTrace, TheSameNumberInAnotherGroupIsAnotherCollective) {
 // In a run without latency no virtual time passes: then events have the times of a clock that
 // counts them, and hooks lie before the collectives that they launch.
 TEST(ChromeTrace, ARunThatTakesNoTimeIsDrawnInTheOrderOfItsEvents) {
-  Case c = generate(21, 0);
-  c.program = {};
-  c.environment = {};
-  c.faults = {};
-  c.schedule = {};
-  c.program.world = 2;
-  c.program.parameters.resize(2);
-  c.program.options.first_bucket_bytes = c.program.options.bucket_bytes = 1;
-  c.program.steps.resize(2);
-  normalize(c);
+  const std::string step =
+      R"({"variants": [{"forwards": [{"nodes": [{}, {"parameter": 1}], "outputs": [{}, {"back": 1}]}]}]})";
+  const Result<Case> c = from_json(
+      R"({"schema": 3, "program": {"world": 2, "options": {"first_bucket_bytes": 1, "bucket_bytes": 1},
+          "parameters": [{}, {}], "steps": [)" +
+          step + ", " + step + "]}}",
+      "two steps");
+  ASSERT_TRUE(c) << c.error().to_string();
   CaseRunner runner(LaneKind::kSim, Subject());
-  const Verdict verdict = runner.run(c);
+  const Verdict verdict = runner.run(*c);
   ASSERT_TRUE(verdict.ok()) << verdict.message;
   const std::string text = chrome_trace(outcome_of(verdict, runner.observation(), true));
   EXPECT_EQ(fault_of(text), "");

@@ -20,6 +20,7 @@ from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 from torch.nn.parallel import DistributedDataParallel as TorchDDP
 
 import lockstep.torch as lt
+from lockstep.torch._details import handles_of_optimizers
 
 LockstepDDP = lt.DistributedDataParallel
 
@@ -181,9 +182,7 @@ def test_a_join_that_ends_early_raises_on_all_ranks():
 
 
 def run_optimizers(rank):
-    from torch.distributed.optim import apply_optimizer_in_backward as of_torch
-
-    if not hasattr(of_torch, "param_to_optim_hook_handle_map"):
+    if handles_of_optimizers() is None:
         module = nn.Linear(2, 2)
         module.weight._in_backward_optimizers = []
         try:
@@ -191,6 +190,8 @@ def run_optimizers(rank):
         except NotImplementedError:
             return []
         return ["it was not refused"]
+    from torch.distributed.optim import apply_optimizer_in_backward as of_torch
+
     wrong = []
     for views in (False, True):
         for before in (False, True):

@@ -63,6 +63,8 @@ def optimizers_in_backward(parameters):
 
 def handles_of_optimizers():
     """Of each parameter the handles of such hooks; None if this PyTorch does not tell."""
-    from torch.distributed.optim import apply_optimizer_in_backward as of_torch
-
+    try:
+        from torch.distributed.optim import apply_optimizer_in_backward as of_torch
+    except ImportError:  # PyTorch 1.13 has no such optimizers
+        return None
     return getattr(of_torch, "param_to_optim_hook_handle_map", None)
