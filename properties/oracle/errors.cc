@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "properties/case/hook_error.h"
 #include "properties/oracle/oracles.h"
@@ -32,11 +33,18 @@ class ErrorOracle {
         observation_(observation),
         outcomes_(c, expectation, observation) {}
 
+  // A rank that waited in vain is named only if no other rank ended wrongly in another way: what it
+  // waited for may have been that one.
   Verdict judge() {
+    Verdict hang;
     for (rank_ = 0; rank_ < observation_.ranks.size(); ++rank_) {
       outcomes_.set_rank(rank_);
-      if (Verdict verdict = judge_rank(observation_.ranks[rank_]); !verdict.ok()) return verdict;
+      Verdict verdict = judge_rank(observation_.ranks[rank_]);
+      if (verdict.ok()) continue;
+      if (verdict.failing != Failing::kDeadlock) return verdict;
+      if (hang.ok()) hang = std::move(verdict);
     }
+    if (!hang.ok()) return hang;
     Verdict verdict;
     verdict.unspecified = counts_;
     return verdict;
@@ -63,7 +71,7 @@ class ErrorOracle {
       if (!verdict.ok()) --refused_shrinks;
     }
     for (const ObservedStep& step : seen.steps) {
-      // A timeout that comes too early is no sign that anybody has hung, which judge_step() would say.
+      // A timeout that comes too early does not say that anybody hangs, as judge_step() would.
       if (Verdict verdict = judge_timeout(step); !verdict.ok()) return verdict;
       if (Verdict verdict = judge_step(step); !verdict.ok()) return verdict;
     }

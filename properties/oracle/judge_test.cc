@@ -264,7 +264,16 @@ TEST_F(JudgeTest, AnErrorWithoutAReasonIsSeen) {
 
 TEST_F(JudgeTest, ATimeoutWithoutAReasonIsAHang) {
   fail(1, Code::kTimeout);
+  step(1).end_us = step(1).begin_us + std::uint64_t{gloo_timeout_ms(case_)} * 1000;
   expect(Failing::kDeadlock, "progress");
+}
+
+// What a rank waited for in vain may have been one that failed for another reason.
+TEST_F(JudgeTest, ATimeoutIsNoHangWhereAnotherRankFailed) {
+  fail(0, Code::kTimeout);
+  step(0).end_us = step(0).begin_us + std::uint64_t{gloo_timeout_ms(case_)} * 1000;
+  fail(1, Code::kInvalidArgument);
+  expect(Failing::kWrongError, "error");
 }
 
 // Whatever failed, nobody has waited for a timeout before one has passed.

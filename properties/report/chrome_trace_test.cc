@@ -100,11 +100,11 @@ TEST(ChromeTrace, TheSameNumberInAnotherGroupIsAnotherCollective) {
 // In a run without latency no virtual time passes: then events have the times of a clock that
 // counts them, and hooks lie before the collectives that they launch.
 TEST(ChromeTrace, ARunThatTakesNoTimeIsDrawnInTheOrderOfItsEvents) {
-  const std::string step =
-      R"({"variants": [{"forwards": [{"nodes": [{}, {"parameter": 1}], "outputs": [{}, {"back": 1}]}]}]})";
+  const std::string step = R"({"variants": [{"forwards": [
+      {"nodes": [{}, {"parameter": 1}], "outputs": [{}, {"back": 1}]}]}]})";
   const Result<Case> c = from_json(
-      R"({"schema": 3, "program": {"world": 2, "options": {"first_bucket_bytes": 1, "bucket_bytes": 1},
-          "parameters": [{}, {}], "steps": [)" +
+      R"({"schema": 3, "program": {"world": 2, "parameters": [{}, {}],
+          "options": {"first_bucket_bytes": 1, "bucket_bytes": 1}, "steps": [)" +
           step + ", " + step + "]}}",
       "two steps");
   ASSERT_TRUE(c) << c.error().to_string();
