@@ -268,7 +268,6 @@ TEST_F(JudgeTest, ATimeoutWithoutAReasonIsAHang) {
   expect(Failing::kDeadlock, "progress");
 }
 
-// What a rank waited for in vain may have been one that failed for another reason.
 TEST_F(JudgeTest, ATimeoutIsNoHangWhereAnotherRankFailed) {
   fail(0, Code::kTimeout);
   step(0).end_us = step(0).begin_us + std::uint64_t{gloo_timeout_ms(case_)} * 1000;
