@@ -1,7 +1,7 @@
 # What the package for pip has below its folder `lockstep`, beside the modules (pyproject.toml, ci/wheel). The program looks there
 # as it looks in a prefix:
 #   bin/lockstep               the program, with the lanes sim and gloo, and planted bugs in the simulator
-#   include/                   lockstep_subject.h
+#   include/                   lockstep_subject.h, and lockstep_orders.h for `lockstep orders --library FILE.so`
 #   share/lockstep/orders/     the Python part of `lockstep orders`
 #   share/lockstep/corpus/     the kept cases, for `lockstep corpus check`
 #   licenses/                  of the libraries that are in it, as the packages of Debian have them
@@ -12,9 +12,10 @@ endfunction()
 
 if(TARGET lockstep)
   install(TARGETS lockstep RUNTIME DESTINATION bin COMPONENT wheel EXCLUDE_FROM_ALL)
-  lockstep_wheel(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h DESTINATION include)
+  lockstep_wheel(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h
+                  ${PROJECT_SOURCE_DIR}/properties/orders/lockstep_orders.h DESTINATION include)
   lockstep_wheel(FILES ${PROJECT_SOURCE_DIR}/properties/orders/measure.py DESTINATION share/lockstep/orders)
-  file(GLOB adapters ${PROJECT_SOURCE_DIR}/properties/orders/adapters/*.py ${PROJECT_SOURCE_DIR}/properties/orders/adapters/*.cc)
+  file(GLOB adapters ${PROJECT_SOURCE_DIR}/properties/orders/adapters/*.py)
   lockstep_wheel(FILES ${adapters} DESTINATION share/lockstep/orders/adapters)
   file(GLOB_RECURSE cases RELATIVE ${PROJECT_SOURCE_DIR}/properties ${PROJECT_SOURCE_DIR}/properties/corpus/*.json)
   foreach(case ${cases})

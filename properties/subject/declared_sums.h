@@ -1,4 +1,4 @@
-// What the author of a subject declares about its sums: in which order it adds the ranks'
+// Reads what the author of a subject declares about its sums: in which order it adds the ranks'
 // contributions to a parameter, and how it makes the average of the sum. Then values that round are
 // no reason to fail: the model adds and scales in the same way, and every bit is judged.
 //

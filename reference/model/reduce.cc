@@ -92,7 +92,7 @@ Elements scaled(Scaling scaling, DType dtype, std::uint32_t divisor, Elements va
   return values;
 }
 
-// What one rank sends: scaled, if that comes before the sum (G2), and rounded to what travels (S4).
+// Returns what one rank sends: scaled, if that comes before the sum (G2), and rounded (S4).
 Elements sent(Scaling scaling, DType dtype, DType wire, std::uint32_t divisor, Elements values) {
   if (is_before(scaling)) values = scaled(scaling, dtype, divisor, std::move(values));
   if (wire != dtype)
