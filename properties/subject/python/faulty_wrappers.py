@@ -95,37 +95,32 @@ def divides_before(module):
 divides_before.order, divides_before.scale = "Gloo's ring", "divide after"
 
 
-def adds_from_the_last(module):
-    """It adds from the last rank down, and declares the order of the ranks."""
+def adds_gathered(module, backwards):
+    """It gathers the gradients, and adds them in the order of the ranks or backwards."""
 
-    class FromTheLast(Wrapper):
+    class Gathered(Wrapper):
         def average(self, parameter, ranks):
             parts = [torch.empty_like(parameter) for _ in range(ranks)]
             dist.all_gather(parts, parameter.grad.contiguous())
-            total = parts[-1]
-            for part in parts[-2::-1]:
+            total, *others = reversed(parts) if backwards else parts
+            for part in others:
                 total = total + part
             parameter.grad = total / ranks
 
-    return FromTheLast(module)
+    return Gathered(module)
+
+
+def adds_from_the_last(module):
+    """It adds from the last rank down, and declares the order of the ranks."""
+    return adds_gathered(module, backwards=True)
 
 
 adds_from_the_last.order, adds_from_the_last.scale = "rank order", "divide after"
 
 
 def adds_by_rank(module):
-    """Right: it gathers the gradients, and adds them in the order that it declares."""
-
-    class ByRank(Wrapper):
-        def average(self, parameter, ranks):
-            parts = [torch.empty_like(parameter) for _ in range(ranks)]
-            dist.all_gather(parts, parameter.grad.contiguous())
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-            parameter.grad = total / ranks
-
-    return ByRank(module)
+    """Right: it adds in the order that it declares."""
+    return adds_gathered(module, backwards=False)
 
 
 adds_by_rank.order, adds_by_rank.scale = "rank order", "divide after"
