@@ -48,6 +48,8 @@ replays 65 "FAIL: wrong bits" two_bugs
 replays 71 "collective mismatch" skipping
 replays 68 "FAIL: crash" crashing
 replays 68 "FAIL: crash" exiting
+replays 70 "nobody frees, although destroy() was called on every rank" leaking
+expect 0 " 0 failing" fuzz example --cases 2000 --jobs 2 --fresh
 # Making it small keeps the error, and its text; it ended in a case that has to raise another one.
 replays 71 "the stream cannot be captured" refusing
 grep -q "FAIL: an error without a reason (oracle: error" out || fail "the error is told as something else"

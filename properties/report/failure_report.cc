@@ -315,9 +315,10 @@ std::string summary(const RunReport& report, const std::string& page) {
   std::string out = cases_line(report) + earlier_line(report);
   if (!report.against.empty()) out += compared_line(report);
   if (report.is_metamorphic) out += switched_line(report);
-  out += fmt::format("covered: {} features", report.coverage.size());
-  if (!report.faults_fired.empty())
-    out += fmt::format(", {} kinds of faults", report.faults_fired.size());
+  const std::size_t features = report.coverage.size();
+  const std::size_t kinds = report.faults_fired.size();
+  out += fmt::format("covered: {} feature{}", features, features == 1 ? "" : "s");
+  if (kinds != 0) out += fmt::format(", {} kind{} of faults", kinds, kinds == 1 ? "" : "s");
   out += "\n" + planted_lines(report) + stopping_line(report);
   out += page.empty() ? "more of it: --verbose, or a page with --html FILE\n"
                       : fmt::format("more of it: {}\n", page);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "faults/seeded/seeded.h"
@@ -12,11 +13,14 @@
 #include "properties/oracle/judge.h"
 #include "properties/oracle/metamorphic.h"
 #include "properties/oracle/oracles.h"
+#include "properties/run/live_heap.h"
 #include "properties/run/rerun.h"
 
 namespace lockstep::properties {
 
 constexpr std::uint32_t kHurriedTimeoutMs = 1500;
+constexpr std::uint32_t kCasesForGrowth = 8;  // one of so many
+constexpr int kRunsForGrowth = 3;
 
 namespace {
 
@@ -136,13 +140,49 @@ void CaseRunner::observe(const Case& c, Expected& expectation, Observation& obse
 }
 
 Verdict CaseRunner::run_once(const Case& c) {
+  const std::int64_t heap_before = live_heap_bytes();
   observe(c, expectation_, observation_);
+  const bool has_grown = live_heap_bytes() > heap_before;
   Verdict verdict = c.switched.option == SwitchedOption::kNone
                         ? judge(c, subject_.profile, expectation_, observation_)
                         : run_switched(c);
   for (const std::string& each : observation_.unfired)
     verdict.message += (verdict.message.empty() ? "" : "\n") + each;
+  if (verdict.ok() && has_grown && is_due_for_growth(c)) {
+    Verdict leak = judge_growth(c);
+    if (!leak.ok()) return leak;
+  }
   return verdict;
+}
+
+// Only a subject's library is judged by the memory that it keeps: the reducer's is counted as it is
+// handed out. Where a rank ends in the middle nobody destroys what it had. As it takes further
+// runs, a part of the cases will do, until one has leaked.
+bool CaseRunner::is_due_for_growth(const Case& c) {
+  if (kind_ != LaneKind::kSim || subject_.table == nullptr || !c.faults.faults.empty() ||
+      c.switched.option != SwitchedOption::kNone || any_error(expectation_))
+    return false;
+  return leaks_ || judged_growth_++ % kCasesForGrowth == 0;
+}
+
+// What a first run keeps may be used by all later ones. What each of several runs of one case adds
+// is lost.
+Verdict CaseRunner::judge_growth(const Case& c) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (int run = 0; run <= kRunsForGrowth; ++run) {
+    const std::int64_t before = live_heap_bytes();
+    Expected expectation = expectation_of(c, subject_.profile);
+    observe(c, expectation, second_);
+    expectation = {};
+    if (run == 0) continue;  // second_ has grown to what this case takes
+    least = std::min(least, live_heap_bytes() - before);
+    if (least <= 0) return {};
+  }
+  leaks_ = true;
+  return {Failing::kLeak, "leak",
+          fmt::format("each run of this case leaves {} bytes or more that nobody frees, although "
+                      "destroy() was called on every rank",
+                      least)};
 }
 
 // The first run is over. What is wrong in it without regard to the second one is told first.

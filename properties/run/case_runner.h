@@ -50,6 +50,8 @@ class CaseRunner {
   Verdict run_until_judged(const Case& c);
   Verdict run_once(const Case& c);
   void observe(const Case& c, Expected& expectation, Observation& observation);
+  bool is_due_for_growth(const Case& c);
+  Verdict judge_growth(const Case& c);
   Verdict run_switched(const Case& c);
   Verdict run_beside(const Case& c);
   Verdict compare(const Case& c, Verdict mine, Verdict theirs);
@@ -60,13 +62,15 @@ class CaseRunner {
   std::unique_ptr<Lane> lane_;
   Expected expectation_;
   Observation observation_;
-  Observation second_;                 // of a case with a switch
+  Observation second_;                 // of a case with a switch, or of one that runs again
   double waited_s_ = 0;                // Observation::waited_s of the last run, or of both
   bool was_starved_ = false;           // likewise, Lane::was_starved()
   std::uint32_t reruns_ = 0;           // of the last case
   std::function<void()> on_rerun_;     // may be empty
   std::unique_ptr<CaseRunner> other_;  // with Subject::against
   std::uint32_t compared_steps_ = 0;
+  std::uint32_t judged_growth_ = 0;  // cases that might have been judged by growth
+  bool leaks_ = false;               // the subject, in a case of this runner
 };
 
 }  // namespace lockstep::properties

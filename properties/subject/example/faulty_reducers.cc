@@ -15,7 +15,8 @@
 //     element of each gradient
 // 11  measures the timeout of a reduction on the wall clock, which jumps (the fault node_clock)
 // 12  raises an error of its own where there is nothing wrong: with more than three buckets
-// A real reducer could have the faults 1, 10, 11 and 12; the others are for the harness.
+// 13  frees nothing when it is destroyed
+// A real reducer could have the faults 1 and 10 to 13; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -48,7 +49,9 @@ void* create_faulty(const lockstep_setup* setup, const lockstep_host* host, lock
   return reducer;
 }
 
-void destroy_faulty(void* self) { delete &faulty(self); }
+void destroy_faulty(void* self) {
+  if (LOCKSTEP_EXAMPLE_FAULT != 13) delete &faulty(self);
+}
 
 #if LOCKSTEP_EXAMPLE_FAULT == 1 || LOCKSTEP_EXAMPLE_FAULT == 10
 
@@ -125,7 +128,7 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
                             lockstep_error* error) {
   FaultyReducer& reducer = faulty(self);
-  const bool is_second = ++reducer.passes == 2;
+  [[maybe_unused]] const bool is_second = ++reducer.passes == 2;
 #if LOCKSTEP_EXAMPLE_FAULT == 2
   if (is_second) std::abort();
 #elif LOCKSTEP_EXAMPLE_FAULT == 3
@@ -143,7 +146,7 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
   if (is_second) ::raise(SIGSTOP);
 #elif LOCKSTEP_EXAMPLE_FAULT == 9
   if (is_second) ::kill(::getppid(), SIGTERM);
-#else
+#elif LOCKSTEP_EXAMPLE_FAULT == 4
   if (is_second && reducer.flat.setup->rank == 0) {
     reducer.flat.is_open = false;
     return LOCKSTEP_OK;
@@ -156,8 +159,8 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 
 lockstep_subject make_faulty_table() {
   static constexpr const char* kNames[] = {
-      "",           "stale",    "crashing",   "hanging",  "skipping",   "exiting", "closing",
-      "scribbling", "stopping", "signalling", "two_bugs", "wall_clock", "refusing"};
+      "",           "stale",    "crashing",   "hanging",  "skipping",   "exiting",  "closing",
+      "scribbling", "stopping", "signalling", "two_bugs", "wall_clock", "refusing", "leaking"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;
