@@ -59,7 +59,7 @@ FlightRecord record_flight(const TrainingPosition& position, const ProgressSnaps
     c.pass = entry.pass;
     c.what = reported(entry.what);
     c.op = name_of(entry.op);
-    c.dtype = entry.dtype;
+    c.dtype = lockstep::name_of(entry.dtype);
     c.state = reported(entry.state);
     c.bucket = entry.bucket;
     c.count = entry.count;

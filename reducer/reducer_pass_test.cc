@@ -293,6 +293,8 @@ TEST_F(ReducerNested, P6InDynamicModeANestedBackwardIsNotSeenByTheUnusedSearch) 
   const Status status = rank_.backward(rank_.forward({{checkpoint(q_, p_), 0}}), 6);
   ASSERT_EQ(status.code(), Code::kReadyTwice) << status.to_string();
   EXPECT_EQ(status.failure().parameters, Names{"q"});
+  EXPECT_NE(status.failure().detail.find("pass 0 took it for unused"), std::string::npos)
+      << status.failure().detail;
 }
 
 TEST_F(ReducerPass, P6WhatABackwardReachesBesideTheOutputsIsReadyTwiceInDynamicModeAlone) {

@@ -67,6 +67,12 @@ Failure Reducer::ready_twice(std::size_t index) {
           ? "in pass " + pass + " a further hook of it fired, after the " +
                 std::to_string(shared_.core.hooks_expected(index)) +
                 " of the first pass: with static_graph on, every pass has to be the same"
+      : shared_.core.was_taken_for_unused(index)
+          ? "pass " + pass +
+                " took it for unused, as the outputs of its forward do not lead to it, and then "
+                "the backward reached it: a reentrant checkpoint hides what it computes again, so "
+                "use one that is not reentrant, turn static_graph on, or turn "
+                "find_unused_parameters off where every pass uses every parameter"
           : "its hook ran twice in pass " + pass +
                 ": it is reached again by a nested or a further backward of the same pass");
   failure.bucket = static_cast<int>(replicas_.parameter_of(index).bucket);

@@ -218,8 +218,9 @@ class DiagnosisOracle {
       };
       if (told->state != RecordedCollective::State::kCompleted) return lies("was completed");
       const bool is_sparse = own.op == ObservedCollective::Op::kGatherSparse;
-      const std::uint64_t unit = is_sparse ? size_of(told->dtype) : 1;
-      const bool is_same = told->bucket == own.bucket && told->dtype == own.dtype &&
+      const std::uint64_t unit = is_sparse ? size_of(own.dtype) : 1;
+      const bool is_same = told->bucket == own.bucket &&
+                           told->dtype == lockstep::name_of(own.dtype) &&
                            static_cast<std::uint64_t>(told->count) * unit == own.count;
       if (!is_same || told->what != what_of(own.op) || told->op != operation_of(own.op))
         return lies("was another collective");
@@ -632,7 +633,7 @@ std::string line_of(const RecordedCollective& told) {
     return "failed";
   };
   return fmt::format("#{} pass {} {} {} {} x {}, {}\n", told.sequence, told.pass, told.op, what(),
-                     told.count, lockstep::name_of(told.dtype), state());
+                     told.count, told.dtype, state());
 }
 
 // The trace as text has the same collectives as the flight record of the same moment.

@@ -113,7 +113,7 @@ TEST_F(DiagnosisOracleTest, T1AnAccountThatIsNotWhatHappenedIsSeen) {
   spoil_first([](RecordedCollective& c) { c.state = RecordedCollective::State::kFailed; });
   spoil_first([](RecordedCollective& c) { ++c.count; });
   spoil_first([](RecordedCollective& c) { c.bucket = 1 - c.bucket; });
-  spoil_first([](RecordedCollective& c) { c.dtype = DType::kFloat16; });
+  spoil_first([](RecordedCollective& c) { c.dtype = "float16"; });
   spoil_first([](RecordedCollective& c) { ++c.pass; });
   spoil_first([](RecordedCollective& c) { ++c.sequence; });
   spoil_first([](RecordedCollective& c) { ++c.layout_hash; });

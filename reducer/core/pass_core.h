@@ -114,6 +114,10 @@ class PassCore {
     return parameters_[parameter].are_all_ready;
   }
   std::uint32_t hooks_expected(std::size_t gradient) const { return at(gradient).hooks_expected; }
+  // Whether the gradient is ready in this pass although none of its hooks has run.
+  bool was_taken_for_unused(std::size_t gradient) const {
+    return at(gradient).is_ready && at(gradient).hooks_finished == 0;
+  }
 
  private:
   struct Gradient {

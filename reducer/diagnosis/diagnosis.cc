@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include "reducer/base/check.h"
 
@@ -203,7 +204,9 @@ void judge_progress(Diagnosis& diagnosis) {
   const std::string number = "#" + std::to_string(diagnosis.difference->sequence);
   if (behind.ranks.size() > ahead.ranks.size()) {
     diagnosis.suspects = ahead.ranks;
-    diagnosis.reason = "started the collective " + number + ", which most ranks have not";
+    diagnosis.reason = "started the collective " + number +
+                       ", which most ranks have not, unless these are to blame, who were to "
+                       "start it, too: the records do not tell";
   } else {
     diagnosis.suspects = behind.ranks;
     diagnosis.reason = "has not started the collective " + number + " that the others wait in";
@@ -260,17 +263,30 @@ std::string describe(const FlightRecord& record) {
   return out;
 }
 
+// What is to be said of one rank, a line each.
+std::vector<std::string> told_of(const FlightRecord& record, const Diagnosis& diagnosis) {
+  std::vector<std::string> lines = {describe(record)};
+  for (const Diagnosis::Wait& wait : diagnosis.waits) {
+    if (wait.rank != record.rank) continue;
+    lines.push_back("waits in #" + std::to_string(wait.sequence) +
+                    (wait.ranks.empty() ? ", in which all are" : " for " + rank_list(wait.ranks)));
+  }
+  if (record.failure) lines.push_back(record.failure->to_string());
+  return lines;
+}
+
+// More than two ranks of which the same is to be said share their lines, at the first one's place.
 void tell_ranks(const Diagnosis& diagnosis, std::string& out) {
+  std::map<std::vector<std::string>, std::vector<int>> alike;
+  for (const FlightRecord& record : diagnosis.records)
+    alike[told_of(record, diagnosis)].push_back(record.rank);
   for (const FlightRecord& record : diagnosis.records) {
-    const std::string rank = "  rank " + std::to_string(record.rank) + ": ";
-    out += rank + describe(record) + "\n";
-    for (const Diagnosis::Wait& wait : diagnosis.waits) {
-      if (wait.rank != record.rank) continue;
-      out += rank + "waits in #" + std::to_string(wait.sequence);
-      out += wait.ranks.empty() ? ", in which all are" : " for " + rank_list(wait.ranks);
-      out += "\n";
-    }
-    if (record.failure) out += rank + record.failure->to_string() + "\n";
+    const std::vector<std::string> lines = told_of(record, diagnosis);
+    const std::vector<int>& ranks = alike.at(lines);
+    const bool is_shared = ranks.size() > 2;
+    if (is_shared && ranks.front() != record.rank) continue;
+    const std::string who = rank_list(is_shared ? ranks : std::vector<int>{record.rank});
+    for (const std::string& line : lines) out += "  " + who + ": " + line + "\n";
   }
   if (!diagnosis.silent.empty()) out += "  " + rank_list(diagnosis.silent) + ": no flight record\n";
 }
@@ -284,8 +300,7 @@ std::string cell(const FlightRecord& record, std::int64_t sequence) {
   std::string out = "pass " + std::to_string(c->pass) + " ";
   out += c->what == RecordedCollective::What::kBucket ? "bucket " + std::to_string(c->bucket)
                                                       : name_of(c->what);
-  return out + ", " + std::to_string(c->count) + " " + lockstep::name_of(c->dtype) + ", " +
-         name_of(c->state);
+  return out + ", " + std::to_string(c->count) + " " + c->dtype + ", " + name_of(c->state);
 }
 
 // Ranks whose rows are the same share a column.

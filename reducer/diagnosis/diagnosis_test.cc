@@ -27,7 +27,7 @@ RecordedCollective bucket(std::int64_t pass, int b, State state = State::kComple
 RecordedCollective usage_map(std::int64_t pass, State state = State::kCompleted) {
   RecordedCollective c = bucket(pass, 0, state);
   c.what = What::kUsageMap;
-  c.dtype = DType::kInt32;
+  c.dtype = "int32";
   c.bucket = kNone;
   c.count = 3;
   c.parameters = {};
@@ -142,7 +142,7 @@ TEST(Diagnosis, F6OpBucketCountDtypePassAndLayoutCount) {
       change(&RecordedCollective::op, std::string("broadcast")),
       change(&RecordedCollective::bucket, 1),
       change(&RecordedCollective::count, std::int64_t{9}),
-      change(&RecordedCollective::dtype, DType::kFloat64),
+      change(&RecordedCollective::dtype, std::string("float64")),
       change(&RecordedCollective::pass, std::int64_t{1}),
       change(&RecordedCollective::layout_hash, std::uint64_t{78}),
       change(&RecordedCollective::what, What::kOrder),
@@ -155,6 +155,22 @@ TEST(Diagnosis, F6OpBucketCountDtypePassAndLayoutCount) {
   RecordedCollective later = bucket(0, 0);
   later.launched_us = 5;
   EXPECT_TRUE(of({record(0, 2, {bucket(0, 0)}), record(1, 2, {later})}).clean());
+}
+
+// Either two ranks began what the others never run, or the others have not come to it.
+TEST(Diagnosis, F6WhoIsToBlameStaysOpenWhereFewAreAhead) {
+  std::vector<FlightRecord> records;
+  for (int rank = 0; rank < 6; ++rank) records.push_back(record(rank, 6, {bucket(0, 0)}));
+  for (const int rank : {3, 4})
+    records[static_cast<std::size_t>(rank)] =
+        record(rank, 6, {bucket(0, 0), bucket(0, 1, State::kInFlight)});
+  const std::string text = of(std::move(records)).to_string();
+  EXPECT_NE(text.find("ranks 3 4 (started the collective #1, which most ranks have not, unless "
+                      "these are to blame, who were to start it, too: the records do not tell)"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("  ranks 0-2 5: pass"), std::string::npos) << text;
+  EXPECT_NE(text.find("  rank 3: waits in #1 for ranks 0-2 5\n"), std::string::npos) << text;
 }
 
 TEST(Diagnosis, F6WithTwoRanksTheOneThatWentOnIsNamed) {
@@ -340,6 +356,12 @@ TEST(FlightRecordText, SaysWhichLineIsWrong) {
   EXPECT_NE(why("lockstep-flight-record 2\n").find("version 2"), std::string::npos);
   EXPECT_NE(why("lockstep-flight-record 1\nrank 0 2\nwhat is this\n").find("line 3 is wrong"),
             std::string::npos);
+  EXPECT_NE(why("lockstep-flight-record 1\nrank 0 two\n").find("line 2 is wrong at the word 'two'"),
+            std::string::npos);
+  const std::string other_dtype =
+      "lockstep-flight-record 1\nrank 0 2\npass 0 no%20pass%20is%20open\n"
+      "collective 0 0 bucket all_reduce 0 25 int64 completed 1 2 77 1 p0\nend 1\n";
+  EXPECT_EQ(why(other_dtype), "");  // of a writer that has more dtypes than we
   EXPECT_NE(why("lockstep-flight-record 1\nrank 2 2\nend 0\n").find("do not fit"),
             std::string::npos);
   EXPECT_NE(why("lockstep-account 1\nrank 0 999999999\nend 0\n").find("do not fit"),
@@ -349,7 +371,7 @@ TEST(FlightRecordText, SaysWhichLineIsWrong) {
   EXPECT_NE(why(gap).find("is wrong"), std::string::npos);
   std::string largest = to_text(full_flight_record());
   largest.replace(largest.find("collective 40"), 13, "collective 9223372036854775807");
-  EXPECT_NE(why(largest).find("'collective%209223372036854775807"), std::string::npos);
+  EXPECT_NE(why(largest).find("'collective 9223372036854775807"), std::string::npos);
 }
 
 }  // namespace

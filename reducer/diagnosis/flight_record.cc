@@ -34,7 +34,7 @@ std::string RecordedCollective::to_string() const {
   } else {
     out += std::string("the ") + name_of(what);
   }
-  return out + ", " + std::to_string(count) + " " + lockstep::name_of(dtype);
+  return out + ", " + std::to_string(count) + " " + dtype;
 }
 
 const RecordedCollective* FlightRecord::find(std::int64_t sequence) const {

@@ -39,7 +39,7 @@ struct RecordedCollective {
   std::int64_t pass = 0;
   What what = What::kBucket;
   std::string op;  // "all_reduce" and the like.
-  DType dtype = DType::kFloat32;
+  std::string dtype = "float32";  // As name_of(DType) has it, or one of another writer.
   State state = State::kInFlight;
   int bucket = kNone;
   std::int64_t count = 0;         // In elements.

@@ -1,5 +1,6 @@
 // Writes a FlightRecord as lines of words, and reads it back.
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <iterator>
 
@@ -77,7 +78,7 @@ class Words {
   std::string_view raw() {
     const std::size_t end = std::min(rest_.find(' '), rest_.size());
     const std::string_view word = rest_.substr(0, end);
-    good_ = good_ && !word.empty();
+    require(!word.empty(), word);
     rest_.remove_prefix(std::min(end + 1, rest_.size()));
     return word;
   }
@@ -94,7 +95,7 @@ class Words {
       const std::string_view digits = word.substr(i + 1, 2);
       const auto [end, error] =
           std::from_chars(digits.data(), digits.data() + digits.size(), byte, 16);
-      good_ = good_ && digits.size() == 2 && error == std::errc() && end == digits.end();
+      require(digits.size() == 2 && error == std::errc() && end == digits.end(), word);
       out += static_cast<char>(byte);
       i += 2;
     }
@@ -104,19 +105,28 @@ class Words {
   void number(T& value) {
     const std::string_view word = raw();
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    good_ = good_ && error == std::errc() && end == word.data() + word.size();
+    require(error == std::errc() && end == word.data() + word.size(), word);
+  }
+  // A word of letters and digits alone.
+  std::string plain() {
+    const std::string_view word = raw();
+    require(std::all_of(word.begin(), word.end(),
+                        [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }),
+            word);
+    return std::string(word);
   }
   // Sets the value, among the first `count` of an enumeration, that has this name.
   template <class E>
   void named(E& value, int count) {
     LOCKSTEP_CHECK_LT(0, count);
+    const std::string_view word = rest_.substr(0, rest_.find(' '));
     const std::string name = text();
     bool known = false;
     for (int i = 0; i < count && !known; ++i) {
       value = static_cast<E>(i);
       known = name == name_of(value);
     }
-    good_ = good_ && known;
+    require(known, word);
   }
   void names(Names& names) {
     number(names.count);
@@ -126,9 +136,17 @@ class Words {
             names.first.size() == std::min<std::uint64_t>(names.count, std::uint64_t{Names::kKept});
   }
   bool good() const { return good_ && rest_.empty(); }  // Call it after the last word.
+  // The first word that is not what belongs there; empty if no word is to blame.
+  std::string_view wrong_word() const { return wrong_word_; }
 
  private:
+  void require(bool is_met, std::string_view word) {
+    if (good_ && !is_met) wrong_word_ = word;
+    good_ = good_ && is_met;
+  }
+
   std::string_view rest_;
+  std::string_view wrong_word_;
   bool good_ = true;
 };
 
@@ -145,7 +163,7 @@ void write(std::string& out, const RecordedCollective& c) {
       .text(c.op)
       .number(c.bucket)
       .number(c.count)
-      .text(lockstep::name_of(c.dtype))
+      .text(c.dtype)
       .text(name_of(c.state))
       .number(c.launched_us)
       .number(c.completed_us)
@@ -160,7 +178,7 @@ void read(Words& words, RecordedCollective& c) {
   c.op = words.text();
   words.number(c.bucket);
   words.number(c.count);
-  words.named(c.dtype, static_cast<int>(DType::kComplex64) + 1);
+  c.dtype = words.plain();
   words.named(c.state, static_cast<int>(RecordedCollective::State::kFailed) + 1);
   words.number(c.launched_us);
   words.number(c.completed_us);
@@ -202,7 +220,8 @@ void read(Words& words, Failure& f) {
 }
 
 // Reads one line after the title. Returns false if the line is wrong.
-bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
+bool read_line(std::string_view line, FlightRecord& record, bool& ended,
+               std::string_view& wrong_word) {
   LOCKSTEP_CHECK(!ended);
   Words words(line);
   const std::string_view keyword = words.raw();
@@ -237,7 +256,21 @@ bool read_line(std::string_view line, FlightRecord& record, bool& ended) {
   } else {
     return false;
   }
+  wrong_word = words.wrong_word();
   return words.good();
+}
+
+// The beginning of a text of others, for a message.
+std::string quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char each : text.substr(0, 60)) {
+    const auto byte = static_cast<unsigned char>(each);
+    if (byte >= ' ' && byte <= '~')
+      out += each;
+    else
+      out += {'%', digit(byte >> 4), digit(byte)};
+  }
+  return out + "'";
 }
 
 // Whether a rank can have written this record.
@@ -294,10 +327,11 @@ Result<FlightRecord> read_flight_record(std::string_view text) {
                               ", and this is made for version " + std::to_string(kVersion)));
       continue;
     }
-    if (ended || !read_line(line, record, ended)) {
-      std::string shown;
-      append_escaped(line.substr(0, 60), shown);
-      return failed(invalid("line " + std::to_string(number) + " is wrong: '" + shown + "'"));
+    std::string_view wrong_word;
+    if (ended || !read_line(line, record, ended, wrong_word)) {
+      const std::string at = "line " + std::to_string(number) + " is wrong";
+      return failed(invalid(wrong_word.empty() ? at + ": " + quoted(line)
+                                               : at + " at the word " + quoted(wrong_word)));
     }
   }
   if (!ended) return failed(invalid("the flight record ends before its last line, 'end'"));
