@@ -16,11 +16,6 @@
 
 namespace lockstep::properties {
 
-// The dimensions in the order in which they lie in memory, as reference::dimensions_in_memory(). It
-// is the usual one if those with several elements are in order, because DistributedDataParallel
-// refuses some parameters in which only the others are not.
-std::vector<std::uint32_t> python_memory(const reference::Parameter& parameter);
-
 // `expectation` is the model's: after a step in which any rank must fail, all ranks recover. Ranks
 // keep their process group as long as `group` stays the same.
 std::string python_job(const Case& c, const Expected& expectation, const RankRequest& request,

@@ -1,10 +1,10 @@
 import datetime
+import json
 import math
 import os
 import sys
 import tempfile
 import time
-from math import inf, nan
 
 try:
     import torch
@@ -17,14 +17,3 @@ except ImportError as error:
 
 CALL_SECONDS = 15  # a collective that a peer never joins fails after this time
 RUN_SECONDS = 300  # a rank that has not reported by then hangs
-
-def every_rank(value):
-    return [value] * WORLD
-
-def by_rank(*values):
-    return list(values)
-
-SUCCESS = ("success",)
-PEER_ERROR = ("fails, as another rank failed",)
-SUCCESS_OR_PEER_ERROR = ("success, or fails, as another rank failed",)
-UNKNOWN = "unknown"  # a gradient that depends on time, and is not compared

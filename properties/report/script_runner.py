@@ -1,23 +1,31 @@
 # ---- what one rank does ----
 
+WORLD, PARAMETERS, TOLERANCES = CASE["world"], CASE["parameters"], CASE["tolerances"]
+STEPS, EXPECTED = CASE["steps"], CASE["expected"]
+
 
 def wrap(model):
-    dist._DEFAULT_FIRST_BUCKET_BYTES = FIRST_BUCKET_BYTES
-    ddp = DistributedDataParallel(model, **OPTIONS)
-    if ENDS_BY_HAND:
+    dist._DEFAULT_FIRST_BUCKET_BYTES = CASE["first_bucket_bytes"]
+    ddp = DistributedDataParallel(model, **CASE["options"])
+    if CASE["ends_by_hand"]:
         if not hasattr(ddp, "finalize_backward"):
             raise RuntimeError("this PyTorch has no DistributedDataParallel.finalize_backward()")
         ddp.require_manual_backward_finalization = True
-    if HOOK is not None:
-        ddp.register_comm_hook(None, getattr(default_hooks, HOOK))
+    if CASE["hook"] is not None:
+        ddp.register_comm_hook(None, getattr(default_hooks, CASE["hook"]))
     return ddp
+
+
+def floats(numbers):
+    """JSON has no infinity and no NaN; these are texts."""
+    return [float(number) for number in numbers]
 
 
 def tensor_of(constant):
     """The elements; of a sparse parameter's use the rows that are looked up, and their elements."""
-    if isinstance(constant, tuple):
-        return torch.tensor(constant[0], dtype=torch.long), tensor_of(constant[1])
-    return torch.tensor(constant, dtype=torch.float64)
+    if isinstance(constant, dict):
+        return torch.tensor(constant["rows"], dtype=torch.long), tensor_of(constant["elements"])
+    return torch.tensor(floats(constant), dtype=torch.float64)
 
 
 def run_forward(ddp, kind, forward, constants):
@@ -28,16 +36,16 @@ def run_forward(ddp, kind, forward, constants):
         return ddp(*arguments)
 
 
-def run_step(ddp, step, work, constants, held):
-    """None, or which call failed and what it said. held: two lists of outputs of the last step."""
-    place = "forward"
+def run_step(ddp, work, constants, held):
+    """None, or the place of the call that failed and what it said. held: outputs of the last step
+    that live on."""
+    place = -1
     kept = []
-    backwards = [call for call in work["order"] if "backward" in call[0]]
-    done = 0  # backwards
+    calls_left = sum("backward" in call[0] for call in work["calls"])
     try:
-        for name, *rest in work["order"]:
-            if name == "zero_grad" and step["zero_grad"] != "not":
-                ddp.zero_grad(set_to_none=step["zero_grad"] == "to none")
+        for name, place, *rest in work["calls"]:
+            if name == "zero_grad" and rest[0] != "not":
+                ddp.zero_grad(set_to_none=rest[0] == "to none")
             if name == "forward":
                 number, kind = rest
                 outputs = run_forward(ddp, kind, work["forwards"][number], constants)
@@ -47,32 +55,21 @@ def run_step(ddp, step, work, constants, held):
             if name == "drop":
                 kept = [None if i in rest[0] else output for i, output in enumerate(kept)]
             if "backward" in name:
-                place = "backward %d" % done
-                done += 1
-                is_last = done == len(backwards)
-                if name == "held_backward":
-                    run_held_backward(held[rest[0]], rest[1], not is_last)
-                    continue
-                chosen = [kept[root] for root in rest[0]]
-                if is_last and not work["keep_outputs"]:
+                calls_left -= 1
+                chosen = [(held if name == "held_backward" else kept)[root] for root in rest[0]]
+                if calls_left == 0 and not work["keep_outputs"]:
                     kept = []  # the rank lets go of outputs that it did not use
-                ones = [torch.ones_like(output) for output in chosen]
-                torch.autograd.backward(chosen, ones, retain_graph=not is_last)
-                if ENDS_BY_HAND and is_last and step["kind"] == "synced":
+                if chosen:
+                    ones = [torch.ones_like(output) for output in chosen]
+                    torch.autograd.backward(chosen, ones, retain_graph=calls_left > 0)
+                is_end = name == "backward" and calls_left == 0 and work["kind"] == "synced"
+                if is_end and CASE["ends_by_hand"]:
                     ddp.finalize_backward()
-        if work["order"]:  # the rank does not skip the step
-            held[:] = [[kept[each] for each in part] for part in work.get("held", ([], []))]
+        if work["calls"]:  # the rank does not skip the step
+            held[:] = kept if work["hold_outputs"] else []
     except Exception as error:
         return place, (str(error).strip() or repr(error)).splitlines()[0]
     return None
-
-
-def run_held_backward(outputs, roots, retain_graph):
-    places = {root % len(outputs) for root in roots or range(len(outputs))} if outputs else ()
-    if places:
-        chosen = [outputs[place] for place in sorted(places)]
-        ones = [torch.ones_like(output) for output in chosen]
-        torch.autograd.backward(chosen, ones, retain_graph=retain_graph)
 
 
 def numbers_of(gradient):
@@ -109,14 +106,13 @@ def train(rank, folder, reports, all_are_done):
         reports.send("cannot start: " + str(error))
         return
     seen = []
-    held = [[], []]
+    held = []
     for number, step in enumerate(STEPS):
-        constants = {name: tensor_of(values[rank]) for name, values in CONSTANTS[number].items()
-                     if rank in values}
-        work = step["variants"][rank % len(step["variants"])]
-        failure = run_step(ddp, step, work, constants, held)
+        constants = {name: tensor_of(values) for name, values in step["constants"][rank].items()}
+        work = next(each["work"] for each in step["works"] if rank in each["ranks"])
+        failure = run_step(ddp, work, constants, held)
         seen.append((failure, gradients_of(model)))
-        if failure is not None or "calls" in EXPECTED[number]:
+        if failure is not None or EXPECTED[number]["ends"]:
             break
     reports.send(seen)
     if seen and seen[-1][0] is not None:
@@ -129,6 +125,15 @@ def train(rank, folder, reports, all_are_done):
 # ---- the verdict ----
 
 
+def of_rank(value, rank):
+    return value["every rank"] if "every rank" in value else value["by rank"][rank]
+
+
+def text_of_failure(failure):
+    place, text = failure
+    return "%s fails: %s" % ("forward" if place < 0 else "backward %d" % place, text)
+
+
 def same(got, expected, tolerance):
     if math.isnan(got) or math.isnan(expected):
         return math.isnan(got) and math.isnan(expected)
@@ -139,24 +144,26 @@ def same(got, expected, tolerance):
 
 def compare_call(failure, expected):
     """None if the rank's calls went as expected."""
-    got = "success" if failure is None else "%s fails: %s" % failure
-    if expected == SUCCESS_OR_PEER_ERROR:
+    if expected == "success, or fails":
         return None
-    if failure is None and expected == SUCCESS:
+    if failure is None and expected == "success":
         return None
-    if failure is not None and (expected == PEER_ERROR or expected[0] == failure[0]):
-        return None
-    return "got: %s; expected: %s" % (got, " fails: ".join(expected))
+    if failure is not None and expected != "success":
+        if isinstance(expected, str) or expected[0] == failure[0]:
+            return None
+    return "got: %s; expected: %s" % (
+        "success" if failure is None else text_of_failure(failure),
+        expected if isinstance(expected, str) else text_of_failure(expected))
 
 
 def compare_gradient(name, got, expected):
-    if expected is UNKNOWN or (got is None and expected is None):
+    if expected == "unknown" or (got is None and expected is None):
         return None
     if got is None or expected is None:
         texts = ["none" if one is None else "a gradient" for one in (got, expected)]
         return "parameter %s: got %s, expected %s" % (name, *texts)
     tolerance = None if TOLERANCES is None else TOLERANCES[name]
-    for element, pair in enumerate(zip(got, expected)):
+    for element, pair in enumerate(zip(got, floats(expected))):
         if not same(*pair, tolerance):
             return "parameter %s, element %d: got %r, expected %r" % (name, element, *pair)
     return None
@@ -164,10 +171,10 @@ def compare_gradient(name, got, expected):
 
 def differences(number, rank, failure, gradients):
     expected = EXPECTED[number]
-    calls = expected["calls"][rank] if "calls" in expected else SUCCESS
+    calls = of_rank(expected["calls"], rank)
     found = [compare_call(failure, calls)]
-    if failure is None and calls in (SUCCESS, SUCCESS_OR_PEER_ERROR):
-        found += [compare_gradient(name, gradients[name], values[rank])
+    if failure is None and calls in ("success", "success, or fails"):
+        found += [compare_gradient(name, gradients[name], of_rank(values, rank))
                   for name, values in expected["gradients"].items()]
     return ["step %d, rank %d, %s" % (number, rank, one) for one in found if one is not None]
 
@@ -178,9 +185,10 @@ def count_other_bits(reports):
     for rank, report in enumerate(reports):
         for number, (failure, gradients) in enumerate(report):
             for name, values in EXPECTED[number]["gradients"].items():
-                expected = values[rank]
+                expected = of_rank(values, rank)
                 if failure is None and isinstance(expected, list) and gradients[name] is not None:
-                    count += sum(not same(*pair, None) for pair in zip(gradients[name], expected))
+                    pairs = zip(gradients[name], floats(expected))
+                    count += sum(not same(*pair, None) for pair in pairs)
     return count
 
 
@@ -199,12 +207,12 @@ def judge(reports):
                 if number < len(report)]
         for rank, (failure, gradients) in here:
             if failure is not None:
-                print("step %d, rank %d: %s fails: %s" % (number, rank, *failure))
+                print("step %d, rank %d: %s" % (number, rank, text_of_failure(failure)))
             else:
                 texts = ["%s %s" % (name, text_of(one)) for name, one in gradients.items()]
                 print("step %d, rank %d: %s" % (number, rank, ", ".join(texts)))
             found += differences(number, rank, failure, gradients)
-        if "calls" in EXPECTED[number] or any(failure for _, (failure, _) in here):
+        if EXPECTED[number]["ends"] or any(failure for _, (failure, _) in here):
             break
     return found
 
