@@ -234,10 +234,11 @@ Result<FoundWith> read_found_with(const std::string& path) {
   return found_with_of(*text, path);
 }
 
-Result<Case> read_case(const std::string& path, std::string* about) {
+Result<Case> read_case(const std::string& path, std::string* about,
+                       std::vector<std::string>* rewritten) {
   Result<std::string> text = read_file(path, kMaxCaseBytes);
   if (!text) return failed(std::move(text.error()));
-  return from_json(*text, path, about);
+  return from_json(*text, path, about, rewritten);
 }
 
 }  // namespace lockstep::properties

@@ -403,6 +403,55 @@ Status decode_found_with(const ordered_json& json, const std::string& source, Fo
   return {};
 }
 
+// "/forwards/0/local" as "forwards[0].local".
+std::string dotted(const std::string& pointer) {
+  std::string out;
+  std::size_t at = 1;
+  while (at <= pointer.size()) {
+    const std::size_t end = std::min(pointer.find('/', at), pointer.size());
+    const std::string word = pointer.substr(at, end - at);
+    if (std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      out += "[" + word + "]";
+    else
+      out += (out.empty() ? "" : ".") + word;
+    at = end + 1;
+  }
+  return out;
+}
+
+// What one record says and the other does not, a line each, which begins with `where`.
+void add_changes(const ordered_json& written, const ordered_json& run, const std::string& where,
+                 std::vector<std::string>& lines) {
+  for (const ordered_json& change : ordered_json::diff(written, run)) {
+    if (change["op"] == "add") continue;  // what nobody wrote
+    const auto path = change["path"].get<std::string>();
+    const ordered_json::json_pointer place(path);
+    const std::string becomes = change["op"] == "replace" ? scalar(change["value"]) : "nothing";
+    lines.push_back(fmt::format("{}{}: {} means {} there", where, dotted(path),
+                                scalar(written.at(place)), becomes));
+  }
+}
+
+std::vector<std::string> rewritten_fields(const Case& written, const Case& run) {
+  std::vector<std::string> lines;
+  const auto& steps = written.program.steps;
+  for (std::size_t s = 0; s < std::min(steps.size(), run.program.steps.size()); ++s) {
+    const auto& as_written = steps[s].variants;
+    const auto& as_run = run.program.steps[s].variants;
+    for (std::size_t rank = 0; rank < run.program.world && !as_written.empty(); ++rank)
+      add_changes(encode(as_written[rank % as_written.size()]),
+                  encode(as_run[rank % as_run.size()]), fmt::format("step {}, rank {}: ", s, rank),
+                  lines);
+  }
+  Case rest = written;
+  Case rest_of_run = run;
+  rest.program.steps.resize(run.program.steps.size());
+  for (auto* each : {&rest.program.steps, &rest_of_run.program.steps})
+    for (reference::Step& step : *each) step.variants.clear();
+  add_changes(encode(rest), encode(rest_of_run), "", lines);
+  return lines;
+}
+
 }  // namespace
 
 std::string to_json(const Case& value, std::string_view about, const FoundWith& found) {
@@ -431,7 +480,8 @@ std::string to_json(const Case& value, std::string_view about, const FoundWith& 
   return out + "\n";
 }
 
-Result<Case> from_json(std::string_view text, const std::string& source, std::string* about) {
+Result<Case> from_json(std::string_view text, const std::string& source, std::string* about,
+                       std::vector<std::string>* rewritten) {
   if (text.size() > kMaxCaseBytes)
     return failed(
         refused(source, fmt::format("larger than {} MiB: not a case file", kMaxCaseBytes >> 20u)));
@@ -450,7 +500,9 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   decoder.record(*json, value, "");
   if (decoder.error()) return failed(refused(source, *decoder.error()));
   if (about != nullptr && json->contains("about")) *about = (*json)["about"].get<std::string>();
+  const Case written = value;
   normalize(value);
+  if (rewritten != nullptr) *rewritten = rewritten_fields(written, value);
   if (schema == 1) take_choices_from_key(value);
   return value;
 }

@@ -42,12 +42,15 @@ struct FoundWith {
 std::string to_json(const Case& value, std::string_view about = {}, const FoundWith& found = {});
 
 // `source` names the text in errors. `about`, if given, receives the free text.
+// `rewritten`, if given, gets a line for each field that stands in the text and means something
+// else in its place, or nothing, so that the case runs otherwise than it is written.
 Result<Case> from_json(std::string_view text, const std::string& source,
-                       std::string* about = nullptr);
+                       std::string* about = nullptr, std::vector<std::string>* rewritten = nullptr);
 
 Result<FoundWith> found_with_of(std::string_view text, const std::string& source);
 
-Result<Case> read_case(const std::string& path, std::string* about = nullptr);
+Result<Case> read_case(const std::string& path, std::string* about = nullptr,
+                       std::vector<std::string>* rewritten = nullptr);
 // Reads the record alone; an empty one where the file has none.
 Result<FoundWith> read_found_with(const std::string& path);
 Status write_case(const std::string& path, const Case& value, std::string_view about = {},

@@ -133,6 +133,28 @@ TEST(CaseJson, UpToSchema2TheOptionsOfPyTorchStandAmongThoseOfTheProgram) {
             "old.json: torch: schema 2 has no such field; write \"schema\": 3, or leave it out");
 }
 
+// A batch that one rank alone drops, or does not synchronize, is no program of the contract.
+TEST(CaseJson, WhatRunsOtherwiseThanItIsWrittenIsNamed) {
+  std::vector<std::string> rewritten;
+  const auto read = [&](const std::string& field) {
+    const std::string forward =
+        R"({"forwards": [{)" + field + R"("nodes": [{}], "outputs": [{}]}]})";
+    const std::string plain = R"({"forwards": [{"nodes": [{}], "outputs": [{}]}]})";
+    return from_json(R"({"schema": 3, "program": {"world": 2, "parameters": [{}], "steps": [)"
+                     R"({"variants": [)" +
+                         plain + ", " + forward + "]}]}}",
+                     "by hand", nullptr, &rewritten);
+  };
+  ASSERT_TRUE(read(""));
+  EXPECT_EQ(rewritten, std::vector<std::string>{});
+  ASSERT_TRUE(read(R"("discard": true, )"));
+  EXPECT_EQ(rewritten, std::vector<std::string>{
+                           "step 0, rank 1: forwards[0].discard: true means nothing there"});
+  ASSERT_TRUE(read(R"("local": true, )"));
+  EXPECT_EQ(rewritten, std::vector<std::string>{
+                           "step 0, rank 1: forwards[0].local: true means nothing there"});
+}
+
 TEST(CaseJson, EverythingIsWrittenByName) {
   Case value = minimal();
   value.faults.faults = {{faults::Kind::kRankExit, 1, 1, 3, 0}};

@@ -18,6 +18,7 @@
 #include "properties/cli/output.h"
 #include "properties/cli/scratch.h"
 #include "properties/cli/server.h"
+#include "properties/process/terminal.h"
 #include "properties/report/case_page.h"
 #include "properties/report/chrome_trace.h"
 #include "properties/report/failure_report.h"
@@ -30,10 +31,25 @@ namespace {
 
 constexpr std::size_t kMaxAccountBytes = 512u << 20u;  // for a file that a rank wrote
 
+// Reads a case, and says on standard error what of it runs otherwise than it is written.
+Result<Case> read_case_aloud(const std::string& path, std::string* about = nullptr) {
+  constexpr std::size_t kMaxLines = 8;
+  std::vector<std::string> rewritten;
+  Result<Case> c = read_case(path, about, &rewritten);
+  if (rewritten.empty()) return c;
+  std::string text = fmt::format("{} does not run as it is written:\n", path);
+  for (std::size_t i = 0; i < std::min(kMaxLines, rewritten.size()); ++i)
+    text += "  " + rewritten[i] + "\n";
+  if (rewritten.size() > kMaxLines)
+    text += fmt::format("  and {} more\n", rewritten.size() - kMaxLines);
+  write_aside(text);
+  return c;
+}
+
 // Returns the case of a file if the subject can run it. Otherwise it prints one line that says what
 // is wrong.
 std::optional<Case> load(const std::string& path, const Subject& subject) {
-  Result<Case> c = read_case(path);
+  Result<Case> c = read_case_aloud(path);
   if (!c) {
     complain(c.error());
     return std::nullopt;
@@ -194,7 +210,7 @@ int run_shrink(const ShrinkCommandOptions& options) {
 
 int run_show(const std::string& case_file) {
   std::string about;
-  const Result<Case> c = read_case(case_file, &about);
+  const Result<Case> c = read_case_aloud(case_file, &about);
   if (!c) return complain(c.error());
   tell((about.empty() ? about : about + "\n") + describe(*c));
   return 0;
