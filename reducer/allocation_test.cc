@@ -4,6 +4,7 @@
 // one operator new.)
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>

@@ -4,6 +4,7 @@
 // out_of_memory_test.cc tests memory that runs out, and reducer_failure_test.cc single failures.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <stdexcept>

@@ -2,6 +2,8 @@
 // combinations.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "reducer/test_ranks.h"
 
 namespace lockstep::testing {

@@ -1,5 +1,6 @@
 // Each fault, beside the same messages without it: it happens to the messages of the plan, what
 // else travels is as it was, and the plan knows what happened.
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 

@@ -1,4 +1,5 @@
 // What NCCL relies on: the tables, how connections come to be, and that messages arrive.
+#include <algorithm>
 #include <limits>
 
 #include "faults/nccl_net/interface.h"

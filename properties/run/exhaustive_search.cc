@@ -1,5 +1,6 @@
 #include "properties/run/exhaustive_search.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 

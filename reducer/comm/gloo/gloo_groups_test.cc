@@ -3,6 +3,8 @@
 // F7. reducer/reducer_groups_test.cc tests the same without sockets.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "reducer/comm/gloo/group_test_util.h"
 #include "reducer/test_ranks.h"
 

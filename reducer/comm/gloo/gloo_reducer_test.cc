@@ -3,6 +3,7 @@
 // in reducer/reducer_*_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cfenv>
 #include <cstring>

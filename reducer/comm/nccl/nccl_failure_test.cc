@@ -1,5 +1,6 @@
 // What an NcclProcessGroup does when something goes wrong: one first cause on all ranks, the
 // communicator aborted once and never destroyed, and nothing in flight that does not end.
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>

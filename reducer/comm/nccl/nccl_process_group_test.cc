@@ -2,6 +2,7 @@
 // NCCL of the tests. Failures in operation are in nccl_failure_test.cc.
 #include "reducer/comm/nccl/nccl_process_group.h"
 
+#include <algorithm>
 #include <random>
 #include <set>
 
