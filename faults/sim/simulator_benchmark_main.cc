@@ -30,7 +30,8 @@ void executions(benchmark::State& state) {
         Scheduler& running = *Scheduler::running();
         for (std::int64_t i = 0; i < points; ++i) running.point();
       });
-    benchmark::DoNotOptimize(scheduler.run().end);
+    auto end = scheduler.run().end;
+    benchmark::DoNotOptimize(end);
     switches += scheduler.switches();
     steps += scheduler.steps();
   }
@@ -90,7 +91,8 @@ void empty_group(benchmark::State& state) {
     for (std::uint32_t rank = 0; rank < 4; ++rank)
       scheduler.spawn("main", rank,
                       [&, rank] { SimProcessGroup::join(network, 0, members, rank, {}); });
-    benchmark::DoNotOptimize(scheduler.run().end);
+    auto end = scheduler.run().end;
+    benchmark::DoNotOptimize(end);
   }
 }
 
