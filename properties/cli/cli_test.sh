@@ -89,7 +89,7 @@ expect 1 "none/case.html" "$program" replay five.json --html none/case.html
 # How the traffic grows with the number of ranks.
 expect_match 0 '^pass, growth +W\^1\.[0-9]+ +W\^1\.' "$program" scaling --ranks 16,8 --json scaling.json
 grep -q '"phase": "exit of a rank"' scaling.json || fail "the report of scaling lacks a phase"
-expect 1 "not in range 3 to 1024" "$program" scaling --ranks 8,2
+expect 1 "not in range" "$program" scaling --ranks 8,2
 expect 1 "cannot write none/scaling.html" "$program" scaling --ranks 8 --html none/scaling.html
 
 # Evaluations: measured, continued, compared.
@@ -227,7 +227,7 @@ expect 1 "the case needs static (static graphs)" "$program" replay static.json \
   --subject "$subjects/liblockstep_example_subject.so"
 expect 0 "VERDICT" "$program" export --python static.json
 "$program" export --python static.json -o static.py
-grep -q '"static_graph": True' static.py || fail "no script was written"
+grep -q '"static_graph": *true' static.py || fail "no script was written"
 expect 1 "--python" "$program" export static.json
 expect 1 "missing.json" "$program" export --python missing.json
 expect 1 "nowhere/static.py" "$program" export --python static.json -o nowhere/static.py

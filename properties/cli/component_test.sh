@@ -28,7 +28,12 @@ expect 71 "situation 7 of seed 9; " "$program" component rows --subject seeded:U
 
 "$program" component all --time 60 >out 2>err &
 pid=$!
-sleep 1
+# It is in the background, and so ignores Ctrl-C until it has set a handler.
+handles_interrupt() { ((0x$(awk '/^SigCgt/ { print $2 }' /proc/$pid/status) & 2)); }
+for ((i = 0; i < 300; ++i)); do
+  handles_interrupt && break
+  sleep 0.1
+done
 kill -INT $pid
 code=0
 wait $pid || code=$?

@@ -1,7 +1,5 @@
 #include "properties/run/live_heap.h"
 
-#include <malloc.h>
-
 #include <cstddef>
 
 // Of jemalloc, where the program is linked with it.
@@ -25,8 +23,7 @@ const std::uint64_t* counter_of_thread(const char* name) {
 std::int64_t live_heap_bytes() {
   thread_local const std::uint64_t* const allocated = counter_of_thread("thread.allocatedp");
   thread_local const std::uint64_t* const freed = counter_of_thread("thread.deallocatedp");
-  const std::uint64_t of_glibc = mallinfo2().uordblks;
-  return static_cast<std::int64_t>(*allocated - *freed + of_glibc);
+  return static_cast<std::int64_t>(*allocated - *freed);
 }
 
 }  // namespace lockstep::properties

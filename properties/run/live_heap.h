@@ -1,7 +1,8 @@
-// live_heap_bytes(): how much memory this thread has allocated and nobody has freed, as far as the
-// allocator tells: jemalloc for this thread, glibc for the process. Differences alone mean
-// something, and only where no other thread allocates or frees meanwhile, as in the simulator.
-// Threads: any. It fails nowhere: without either allocator, as under a sanitizer, it stays the same.
+// live_heap_bytes(): how many bytes this thread has allocated and not freed, as jemalloc counts
+// them. Differences alone mean something, and only where all that is allocated in between is freed
+// on this thread, too, as in the simulator. glibc's own counts are of no use for this, as they take
+// what a cache of freed memory holds for allocated.
+// Threads: any. Failure: none. In a program without jemalloc it is always 0.
 #pragma once
 
 #include <cstdint>

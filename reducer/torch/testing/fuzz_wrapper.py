@@ -9,16 +9,18 @@ import torch.distributed as dist
 
 import lockstep.torch
 
+# Debian builds PyTorch without libuv, which later versions take unless they are told not to.
+TCP_STORE = {"use_libuv": False} if "use_libuv" in (dist.TCPStore.__init__.__doc__ or "") else {}
 stores = []  # of (process group, store): the last one
 
 
 def store_of_group():
     if not stores or stores[-1][0] is not dist.group.WORLD:
         is_first = dist.get_rank() == 0
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if is_first else None
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, **TCP_STORE) if is_first else None
         port = torch.tensor(store.port if is_first else 0)
         dist.broadcast(port, 0)
-        store = store or dist.TCPStore("127.0.0.1", port.item(), is_master=False, wait_for_workers=False)
+        store = store or dist.TCPStore("127.0.0.1", port.item(), is_master=False, wait_for_workers=False, **TCP_STORE)
         stores[:] = [(dist.group.WORLD, store)]
     return stores[-1][1]
 
