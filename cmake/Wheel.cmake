@@ -15,7 +15,7 @@ if(TARGET lockstep)
   lockstep_wheel(FILES ${PROJECT_SOURCE_DIR}/properties/subject/lockstep_subject.h
                   ${PROJECT_SOURCE_DIR}/properties/orders/lockstep_orders.h DESTINATION include)
   lockstep_wheel(FILES ${PROJECT_SOURCE_DIR}/properties/orders/measure.py DESTINATION share/lockstep/orders)
-  file(GLOB adapters ${PROJECT_SOURCE_DIR}/properties/orders/adapters/*.py)
+  file(GLOB adapters ${PROJECT_SOURCE_DIR}/properties/orders/adapters/*.py ${PROJECT_SOURCE_DIR}/properties/orders/adapters/*.cc)
   lockstep_wheel(FILES ${adapters} DESTINATION share/lockstep/orders/adapters)
   file(GLOB_RECURSE cases RELATIVE ${PROJECT_SOURCE_DIR}/properties ${PROJECT_SOURCE_DIR}/properties/corpus/*.json)
   foreach(case ${cases})

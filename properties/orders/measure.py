@@ -5,7 +5,8 @@ measure.py run ADAPTER RANKS FOLDER
 measure.py rank ADAPTER FOLDER
 
 The part of `lockstep orders` that runs the library which is measured, in the Python in which that library is
-installed. The first two print which version is installed and what can be measured, and what pip has to install.
+installed. `version` prints which version is installed, what can be measured, and what is to be said of the machine;
+`needs` prints what pip has to install.
 `run` starts one process a rank (`rank`), which do what FOLDER/plan says.
 
 A plan has a line for each measurement, "ENTRY COLLECTIVE DTYPE ELEMENTS CALLS REPEATS ROOT": REPEATS times a new
@@ -13,6 +14,7 @@ communicator, if the library has such, and on it CALLS equal calls. Rank R takes
 writes each different result of an entry once to FOLDER/results.R, and for each call a line to FOLDER/index.R:
 "ENTRY REPEAT CALL OFFSET BYTES BEGIN", where BEGIN is the number of the first element of which the rank got the sum.
 """
+import ctypes
 import importlib.util
 import os
 import signal
@@ -30,6 +32,7 @@ except ModuleNotFoundError:  # what is missing can be told without it
     sys.modules["numpy"] = types.ModuleType("numpy")
 
 SECONDS = 300  # that one run of all ranks may take
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 DTYPES = {"float32": "float32", "float64": "float64", "float16": "uint16", "bfloat16": "uint16"}  # as NumPy has them
 
 
@@ -61,6 +64,14 @@ def one_process_a_rank(command, ranks):
     return [(command, {"LOCKSTEP_RANK": str(rank), "LOCKSTEP_RANKS": str(ranks), "LOCKSTEP_PORT": port}) for rank in range(ranks)]
 
 
+def end_with_parent(parent=None):
+    """This process is killed as soon as its parent ends, however that ends: no rank is left behind. A child that its parent starts
+    says whose child it has to be, as that parent may have ended before."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def end(processes):
     for process in processes:
         if process.poll() is None:
@@ -74,12 +85,14 @@ def run(adapter, ranks, folder):
     command = [sys.executable, os.path.abspath(__file__), "rank", adapter, folder]
     launched = getattr(kind, "launch", one_process_a_rank)(command, ranks)
     bin_folder = os.path.dirname(sys.executable)
+    this_process = os.getpid()
     processes = []
     with open(os.path.join(folder, "log"), "wb") as log:
         for arguments, further in launched:
             environment = dict(os.environ, PATH=bin_folder + ":" + os.environ.get("PATH", ""))
             environment.update(further)
-            processes.append(subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True))
+            processes.append(subprocess.Popen(arguments, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                              preexec_fn=lambda: end_with_parent(this_process)))
         limit = time.monotonic() + SECONDS
         failed = ""
         while any(process.poll() is None for process in processes) and not failed:
@@ -130,11 +143,14 @@ def main(arguments):
         print(kind.version())
         print(" ".join(kind.collectives))
         print(" ".join(kind.dtypes))
+        print(kind.remark() if hasattr(kind, "remark") else "")
     elif task == "needs":
         print(" ".join(load(adapter).needs(arguments[2])))
     elif task == "run":
+        end_with_parent()
         run(adapter, int(arguments[2]), arguments[3])
     elif task == "rank":
+        end_with_parent()  # which is a launcher's process for MPI
         rank(adapter, arguments[2])
     else:
         sys.exit(__doc__)

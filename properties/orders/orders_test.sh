@@ -48,4 +48,52 @@ PYTHON
 export PYTHONPATH=$here/adapters
 expect 0 "0+(1+2)  [" measure --library mine --adapter mine.py
 expect 1 "there is no adapter" measure --library mine --adapter nowhere.py
+
+# No rank is left behind by a program that is killed, whether the ranks are its own children or those of a launcher. Each rank
+# writes its number to the folder ranks, and waits for ever.
+cat >waits.py <<PYTHON
+import os
+import time
+class Adapter:
+    collectives, dtypes = ("all_reduce",), ("float32",)
+    version = classmethod(lambda cls: "1")
+    needs = classmethod(lambda cls, version: ["numpy"])
+    @staticmethod
+    def launch(command, ranks):
+        if os.environ.get("BY_A_LAUNCHER") == "1":
+            return [(["bash", "-c", '"\$@" & "\$@" & "\$@" & wait', "launcher"] + command, {})]
+        return [(command, {})] * ranks
+    def __init__(self):
+        open("$work/ranks/%d" % os.getpid(), "w").close()
+        time.sleep(3600)
+PYTHON
+ranks_that_run() {
+  local each
+  for each in ranks/*; do
+    [[ $each == 'ranks/*' || ! -d /proc/${each#ranks/} ]] || echo "${each#ranks/}"
+  done
+}
+# wait_for COUNT: until so many ranks run
+wait_for() {
+  local i
+  for ((i = 0; i < 600; ++i)); do
+    [[ $(ranks_that_run | wc -l) != "$1" ]] || return 0
+    sleep 0.1
+  done
+  return 1
+}
+for launched in 0 1; do
+  for signal in TERM KILL; do
+    for whom in lockstep measure.py; do
+      rm -rf ranks && mkdir ranks
+      BY_A_LAUNCHER=$launched "$program" orders --library waits --adapter waits.py --ranks 3 --sizes 1 >out 2>err &
+      killed=$!
+      wait_for 3 || fail "the ranks do not start"
+      if [[ $whom == measure.py ]]; then kill "-$signal" "$(pgrep -P $killed)"; else kill "-$signal" $killed; fi
+      wait_for 0 || fail "SIG$signal to $whom leaves ranks behind (by a launcher: $launched): $(ranks_that_run | tr '\n' ' ')"
+      for each in $(ranks_that_run); do kill -KILL "$each"; done
+      wait $killed 2>/dev/null
+    done
+  done
+done
 finish "orders of libraries of one's own: well"
