@@ -150,10 +150,10 @@ void add_mpich(std::vector<AtlasRow>& rows) {
                     is_over_shared_memory ? kEveryCall : 4U, algorithm, order});
   };
   const char* pieces = "pieces of 8 KiB: to 2 KiB a tree of four children each, then of two";
-  rows.push_back({"mpich", "3.4.3", "3.4.3", kAllReduce, 4, 5, kBytes, 1, 16384, 1, kEveryCall,
-                  "doubling", by_doubling});
+  add("3.4.3", "3.4.3", kAllReduce, 4, 5, 1, 16384, false, "doubling", by_doubling);
   add("4.2.3", "4.2.3", kAllReduce, 4, 5, 1, 8192, false, "doubling", by_doubling);
   add("4.3.2", "4.3.2", kAllReduce, 4, 5, 1, 16384, false, "doubling", by_doubling);
+  add("3.4.3", "3.4.3", kAllReduce, 4, 5, 1, 16384, true, "tree of four children each", as_tree<4>);
   add("4.2.3", "4.2.3", kAllReduce, 4, 5, 1, 8192, true, "tree of four children each", as_tree<4>);
   add("4.3.2", "4.3.2", kAllReduce, 4, 5, 1, 16384, true, pieces, mpichs_pieces);
   add("5.0.2", "5.0.2", kAllReduce, 3, 6, 1, 80000, false, "doubling", by_doubling);

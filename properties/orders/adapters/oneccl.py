@@ -1,7 +1,7 @@
 """oneCCL on CPUs, between processes of one host, over the libfabric that Intel MPI's wheel brings.
 
-Only oneCCL's functions for C++ run without a GPU, so that each run compiles oneccl.cc with the machine's C++ compiler (CXX, or c++)
-against the headers of that version, which are the wheel oneccl-devel.
+Each run compiles oneccl.cc with the machine's C++ compiler (CXX, or c++) against the headers of that version, which the wheel
+oneccl-devel has.
 """
 import ctypes
 import importlib.metadata
@@ -10,9 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import numpy
-import shared_library
+
+ADDRESS_BYTES = 256  # ccl::kvs::address_max_size
+DTYPES = {"float16": 8, "float32": 9, "float64": 10, "bfloat16": 11}  # ccl::datatype
+SECONDS = 60  # that rank 0 may take to say where ranks meet
 
 
 def folder_of(package, ending):
@@ -30,16 +34,17 @@ def compile_into(folder):
         sys.exit("oneCCL is called from C++, and there is no C++ compiler: install g++, or name one in CXX")
     library = os.path.join(folder, "liblockstep-oneccl.so")
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "oneccl.cc")
-    ended = subprocess.run([compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-isystem", folder_of("oneccl-devel", "oneapi/ccl.hpp"), source,
-                            "-o", library, os.path.join(folder_of("oneccl", "libccl.so.1"), "libccl.so.1"), "-Wl,--allow-shlib-undefined"],
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-isystem", folder_of("oneccl-devel", "oneapi/ccl.hpp"), source,
+               "-o", library, os.path.join(folder_of("oneccl", "libccl.so.1"), "libccl.so.1"), "-Wl,--allow-shlib-undefined"]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if ended.returncode != 0:
         sys.exit("oneccl.cc cannot be compiled: %s" % " | ".join(ended.stdout.splitlines()[:3]))
     return library
 
 
-class Adapter(shared_library.Adapter):
+class Adapter:
     collectives = ("all_reduce", "reduce_scatter_block", "reduce")
+    dtypes = ("float32", "float64", "float16", "bfloat16")
 
     @classmethod
     def version(cls):
@@ -50,27 +55,60 @@ class Adapter(shared_library.Adapter):
 
     @classmethod
     def needs(cls, version):
-        # Those of 2021 are linked with a library of 2025, but ask pip for any newer one as well.
+        # Those of 2021 are linked with a library of 2025, but are satisfied with any newer one when pip asks.
         further = ["intel-sycl-rt~=2025.0"] if version.startswith("2021.") else []
         return ["oneccl==%s" % version, "oneccl-devel==%s" % version] + further + ["numpy"]
 
     @staticmethod
     def launch(command, ranks):
-        folder = command[-1]
-        # A new name in each run: the folder's earlier job may have left its address.
-        address = os.path.join(tempfile.mkdtemp(prefix="oneccl-", dir=folder), "address")
-        further = {"LOCKSTEP_ONECCL": compile_into(folder), "LOCKSTEP_ONECCL_ADDRESS": address, "LOCKSTEP_RANKS": str(ranks), "LOCKSTEP_PORT": "0",
+        # A new folder in each run: an earlier one may have left its address.
+        folder = tempfile.mkdtemp(prefix="oneccl-", dir=command[-1])
+        further = {"LOCKSTEP_ONECCL": compile_into(folder), "LOCKSTEP_RANKS": str(ranks),
                    "LD_LIBRARY_PATH": folder_of("oneccl", "libccl.so.1") + ":" + os.environ.get("LD_LIBRARY_PATH", "")}
         return [(command, dict(further, LOCKSTEP_RANK=str(rank))) for rank in range(ranks)]
 
     def __init__(self):
-        self.use(os.environ["LOCKSTEP_ONECCL"])
-        super().__init__()
+        self.rank, self.ranks = int(os.environ["LOCKSTEP_RANK"]), int(os.environ["LOCKSTEP_RANKS"])
+        self.library = ctypes.CDLL(os.environ["LOCKSTEP_ONECCL"])
+        address = ctypes.create_string_buffer(ADDRESS_BYTES)
+        file = os.path.join(os.path.dirname(os.environ["LOCKSTEP_ONECCL"]), "address")
+        if self.rank == 0:
+            self.call("join", self.rank, address)
+            with open(file + ".new", "wb") as out:
+                out.write(address.raw)
+            os.rename(file + ".new", file)
+        else:
+            limit = time.monotonic() + SECONDS
+            while not os.path.exists(file):
+                if time.monotonic() > limit:
+                    sys.exit("rank %d: rank 0 did not say within %d s where ranks meet" % (self.rank, SECONDS))
+                time.sleep(0.01)
+            with open(file, "rb") as text:
+                address.raw = text.read()
+            self.call("join", self.rank, address)
+
+    def call(self, name, *arguments):
+        function = getattr(self.library, "oneccl_" + name)
+        function.restype = ctypes.c_char_p
+        failure = function(*arguments)
+        if failure is not None:
+            sys.exit("rank %d: %s: %s" % (self.rank, name, failure.decode(errors="replace")))
+
+    def new_group(self):
+        self.call("new_group", self.rank, self.ranks)
+
+    def free_group(self, group):
+        pass
 
     def sum_of(self, collective, group, given, dtype, root):
-        if collective != "reduce":
-            return super().sum_of(collective, group, given, dtype, root)
-        got = numpy.empty_like(given)
-        self.call("reduce", given.ctypes.data_as(ctypes.c_void_p), got.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(given)),
-                  ctypes.c_char_p(dtype.encode()), ctypes.c_int(root))
-        return 0, got if self.rank == root else None
+        is_scattered = collective == "reduce_scatter_block"
+        got = numpy.empty(len(given) // self.ranks if is_scattered else len(given), given.dtype)
+        arguments = [given.ctypes.data_as(ctypes.c_void_p), got.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(got)), DTYPES[dtype]]
+        if collective == "reduce":
+            self.call("reduce", *arguments, root)
+            return 0, got if self.rank == root else None
+        self.call("reduce_scatter" if is_scattered else "all_reduce", *arguments)
+        return len(got) * self.rank if is_scattered else 0, got
+
+    def close(self):
+        pass
