@@ -191,6 +191,19 @@ void add_intel_mpi(std::vector<AtlasRow>& rows) {
   add(5, 6760, 8192, "doubling", by_doubling);
 }
 
+void add_one_ccl(std::vector<AtlasRow>& rows) {
+  const auto add = [&rows](Collective collective, std::uint64_t first, std::uint64_t last,
+                           const char* algorithm, auto order) {
+    rows.push_back({"oneccl", "2021.17.2", "2022.1.2", collective, 3, 4, kBytes, first, last, 1,
+                    kEveryCall, algorithm, order});
+  };
+  add(kAllReduce, 1, 8192, "doubling", by_doubling);
+  add(kAllReduce, 8193, 1600000, "ring up from c+1, the last chunk longer",
+      around<Direction::kUp, 1, Chunks::kLastLonger>);
+  add(kReduce, 1, 1600000, "doubling", by_doubling);
+  add(kReduceScatterBlock, 1, 1600000, "ring down from c", kDownFromOwn);
+}
+
 }  // namespace
 
 std::vector<AtlasRow> atlas_rows() {
@@ -198,6 +211,7 @@ std::vector<AtlasRow> atlas_rows() {
   add_open_mpi(rows);
   add_mpich(rows);
   add_intel_mpi(rows);
+  add_one_ccl(rows);
   add_rings(rows);
   return rows;
 }

