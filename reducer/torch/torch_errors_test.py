@@ -53,7 +53,12 @@ def run_refusals(rank):
     expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), device_ids=[0])), "ValueError", "for modules on GPUs")
     expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), order="fast")), "has to be")
     expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), verify_payload=True)), "order=\"rank\"")
-    expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), lazy_bucket_allocation=True)), "NotImplementedError", "leave it out")
+    expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2), lazy_bucket_allocation=True)), "NotImplementedError", "leave it out",
+                "gradient_as_bucket_view=True")
+    delayed = nn.Linear(2, 2)
+    expect_text(raised(lambda: LockstepDDP(delayed, delay_all_reduce_named_params=[("weight", delayed.weight)],
+                                           param_to_hook_all_reduce=delayed.bias)),
+                "NotImplementedError", "delay_all_reduce_named_params", "bucket_cap_mb")
     LockstepDDP(nn.Linear(2, 2), verify_payload=True, order="rank")(torch.ones(1, 2)).sum().backward()
     expect_text(raised(lambda: LockstepDDP(nn.Linear(2, 2).to(torch.complex128))), "ComplexDouble", "does not reduce")
 

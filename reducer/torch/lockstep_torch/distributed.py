@@ -28,11 +28,14 @@ from lockstep.torch._uneven_inputs import UnevenInputs
 MIB = 1024 * 1024
 FIRST_BUCKET_BYTES = MIB
 BUCKET_CAP_MB = 25
-# Options of DistributedDataParallel that change nothing here, and those that are not supported, with what to do.
+# Options of DistributedDataParallel that are not supported, with what to do.
+DELAYS = ("leave both options out, and give a bucket_cap_mb above the size of the gradients: then one all-reduce takes them all, "
+          "when the last of them is ready")
 UNSUPPORTED = {
-    "delay_all_reduce_named_params": "name the parameters in the module's _ddp_params_and_buffers_to_ignore, and reduce them yourself",
-    "param_to_hook_all_reduce": "name the parameters in the module's _ddp_params_and_buffers_to_ignore, and reduce them yourself",
-    "lazy_bucket_allocation": "leave it out: buckets are allocated when the module is wrapped",
+    "delay_all_reduce_named_params": DELAYS,
+    "param_to_hook_all_reduce": DELAYS,
+    "lazy_bucket_allocation": "leave it out, as buckets are allocated when the module is wrapped; with gradient_as_bucket_view=True "
+                              "gradients and buckets are the same memory",
 }
 
 

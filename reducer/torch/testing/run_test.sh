@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# run_test.sh PROGRAM tests|fuzz|steady|planted [MODULE]: the tests of lockstep.torch, as ctest runs them. PROGRAM is `lockstep`, with the
+# run_test.sh PROGRAM tests|fuzz|steady|planted|races [MODULE]: the tests of lockstep.torch, as ctest runs them. PROGRAM is `lockstep`, with the
 # package lockstep-python beside it. LOCKSTEP_PYTHON names the Python, /usr/bin/python3 otherwise; exit code 77, and a line that says
 # why, where it has no PyTorch.
 #
-#   tests     torch_reducer_test.py, torch_errors_test.py, torch_options_test.py and torch_steady_test.py
+#   tests     torch_reducer_test.py, torch_errors_test.py, torch_options_test.py, torch_threads_test.py and torch_steady_test.py
 #   fuzz      generated programs, held to the contract (LOCKSTEP_TORCH_CASES of them, 60)
 #   steady    torch_steady_test.py alone (LOCKSTEP_TORCH_STEPS steps, 200)
 #   planted   MODULE is the extension with planted bugs: each is found, and without a bug the same runs find nothing
+#   races     MODULE is the extension, compiled with ThreadSanitizer by GCC: all tests but that of steady memory run with it, and
+#             none may end with a report. A second MODULE has planted bugs: its race has to be reported
 set -euo pipefail
 program=$(realpath -- "$1")
 what=$2
@@ -64,16 +66,53 @@ find_planted() {
   return "$failed"
 }
 
+# with_races COMMAND...: with ThreadSanitizer in the process from its begin. Python and PyTorch are not compiled with it; it sees
+# their locks, as they are those of pthread, and not their atomic counters (ci/tsan.supp).
+with_races() {
+  local library options
+  library=$(g++ -print-file-name=libtsan.so)
+  options=suppressions=$here/../../../ci/tsan.supp:halt_on_error=0:exitcode=66:die_after_fork=0:history_size=4
+  options+=:report_signal_unsafe=0:ignore_noninstrumented_modules=0:log_path=$work/races
+  LD_PRELOAD=$library TSAN_OPTIONS=$options:${TSAN_OPTIONS:-} OPENBLAS_NUM_THREADS=1 setarch -R "$@"
+}
+
+# count_reports: how many there are; `head` of the first one goes to stdout
+count_reports() { cat "$work"/races.* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true; }
+
+find_races() {
+  local kind reports status=0
+  export LOCKSTEP_TORCH_EXTENSION=$1
+  for kind in threads reducer errors options; do
+    rm -f "$work"/races.*
+    with_races "$LOCKSTEP_PYTHON" -W ignore "$here/../torch_${kind}_test.py" || status=1
+    reports=$(count_reports)
+    echo "$kind: $reports reports of ThreadSanitizer"
+    ((reports == 0)) || { head -n 60 "$(find "$work" -name 'races.*' | head -n 1)" && status=1; }
+  done
+  [[ -n ${2:-} ]] || return "$status"
+  rm -f "$work"/races.*
+  LOCKSTEP_TORCH_EXTENSION=$2 LOCKSTEP_TORCH_PLANTED=sink-without-lock with_races "$LOCKSTEP_PYTHON" -W ignore \
+    "$here/../torch_threads_test.py" test_another_thread_drops_outputs_that_nobody_uses >"$work/report" 2>&1 || true
+  if cat "$work"/races.* 2>/dev/null | grep -q 'LiveSinks::'; then
+    echo "sink-without-lock: found by ThreadSanitizer"
+  else
+    echo "FAILED: sink-without-lock is not found" && cat "$work/report" && status=1
+  fi
+  return "$status"
+}
+
 case $what in
   tests) status=0
     run_tests reducer || status=1
     run_tests errors || status=1
     run_tests options || status=1
+    run_tests threads || status=1
     run_tests steady || status=1
     exit "$status" ;;
   fuzz) run_fuzz 7 "${LOCKSTEP_TORCH_CASES:-60}" || { tail -n 30 "$work/report" && exit 1; }
     tail -n 4 "$work/report" ;;
   steady) run_tests steady ;;
   planted) find_planted "$(realpath -- "$3")" ;;
+  races) find_races "$(realpath -- "$3")" "${4:+$(realpath -- "$4")}" ;;
   *) echo "run_test.sh: unknown '$what'" >&2 && exit 1 ;;
 esac
