@@ -100,9 +100,18 @@ Tensor Leaf::borrow(const at::Tensor& gradient) {
            " has another dtype or other sizes than the parameter had when it was wrapped: convert "
            "the module first, and wrap it then");
   std::copy(gradient.strides().begin(), gradient.strides().end(), shape.strides.begin());
-  place_->point_to(static_cast<std::byte*>(gradient.data_ptr()),
-                   static_cast<std::size_t>(shape.bytes(parameter_->dtype())));
-  Tensor own(place_, 0, parameter_->dtype(), shape);
+  auto* const data = static_cast<std::byte*>(gradient.data_ptr());
+  const auto element = static_cast<std::ptrdiff_t>(size_of(parameter_->dtype()));
+  // What lies in a bucket is said to lie there: while the bucket is reduced, the reducer keeps what
+  // nobody has used, and moves out what is in the place of another parameter (B7).
+  Ref<Storage> storage = storage_of(gradient);
+  std::ptrdiff_t offset = storage ? data - storage->data() : 0;
+  if (!storage || offset % element != 0) {
+    place_->point_to(data, static_cast<std::size_t>(shape.bytes(parameter_->dtype())));
+    storage = place_;
+    offset = 0;
+  }
+  Tensor own(std::move(storage), offset / element, parameter_->dtype(), shape);
   if (gradient.requires_grad()) own.set_requires_grad(true);
   return own;
 }

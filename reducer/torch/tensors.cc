@@ -55,14 +55,25 @@ Tensor bytes_of(const at::Tensor& tensor) {
   return Tensor(storage, 0, DType::kByte, Shape::row_major({bytes}));
 }
 
+// By which storage_of() knows the memory that as_torch() has shared.
+static void drop_share(void* share) { delete static_cast<Ref<Storage>*>(share); }
+
 at::Tensor as_torch(const Tensor& tensor, const at::TensorOptions& options) {
   LOCKSTEP_CHECK(tensor.defined());
   LOCKSTEP_CHECK(!tensor.is_sparse());
   const Shape& shape = tensor.shape();
   const auto dims = static_cast<std::size_t>(shape.dims);
-  return at::from_blob(
-      tensor.data(), at::IntArrayRef(shape.sizes.data(), dims),
-      at::IntArrayRef(shape.strides.data(), dims), [storage = tensor.storage()](void*) {}, options);
+  return at::for_blob(tensor.data(), at::IntArrayRef(shape.sizes.data(), dims))
+      .strides(at::IntArrayRef(shape.strides.data(), dims))
+      .context(new Ref<Storage>(tensor.storage()), &drop_share)
+      .options(options)
+      .make_tensor();
+}
+
+Ref<Storage> storage_of(const at::Tensor& tensor) {
+  const at::DataPtr& memory = tensor.storage().data_ptr();
+  if (memory.get_deleter() != &drop_share) return {};
+  return *static_cast<Ref<Storage>*>(memory.get_context());
 }
 
 at::Tensor as_torch_sparse(const Tensor& tensor, at::IntArrayRef sizes,

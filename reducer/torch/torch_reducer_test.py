@@ -406,6 +406,49 @@ def test_a_gradient_that_was_replaced_is_not_used():
 # ---- Replacing DDP ----
 
 
+class Optional(nn.Module):
+    """Three parameters of one shape, of which a forward uses those that it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ParameterList(nn.Parameter(torch.ones(3)) for _ in range(3))
+
+    def forward(self, x, used):
+        return sum((self.parts[index] * x for index in used), x)
+
+
+def run_unused_views(rank):
+    """After a pass the ranks do different things to gradients that no rank uses in the next one."""
+    wrong = []
+    for change in ("undefined on rank 1", "zeroed on rank 1", "other values", "exchanged", "another tensor of the same memory"):
+        for used in ((), (2,)):
+            module = Optional()
+            first, second, _ = module.parts
+            wrapped = LockstepDDP(module, find_unused_parameters=True, gradient_as_bucket_view=True)
+            wrapped(torch.full((3,), 1.0 + rank), (0, 1, 2)).sum().backward()
+            if rank == 1 and change == "undefined on rank 1":
+                first.grad = None
+            elif rank == 1 and change == "zeroed on rank 1":
+                first.grad.zero_()
+            elif change == "other values":
+                first.grad.add_(rank), second.grad.mul_(rank + 2)
+            elif change == "exchanged":
+                second.grad.add_(1 + rank)
+                first.grad, second.grad = second.grad, first.grad
+            elif rank == 1:
+                first.grad = first.grad.view(3, 1).view(3)
+                first.grad.add_(1)
+            expected = [None if each.grad is None else each.grad.clone() for each in (first, second)]
+            wrapped(torch.ones(3, requires_grad=True), used).sum().backward()
+            found = [index for index, each in enumerate((first, second)) if not same(expected[index], each.grad)]
+            wrong += ["%s, then %s used: %s" % (change, used, found)] if found else []
+    return wrong
+
+
+def test_gradients_that_no_rank_uses_stay_as_they_are():
+    expect_no_difference(on_ranks(2, run_unused_views))
+
+
 def run_replacing(rank):
     with lt.replace_ddp():
         assert lt.in_use()

@@ -37,8 +37,9 @@ def settle(ranks):
     )
 
 
-def import_tests(source):
-    """distributed_test.py of the installed PyTorch; with its sources, also test_c10d_gloo.py out of these."""
+def import_tests(source, limit):
+    """distributed_test.py of the installed PyTorch; with its sources, also test_c10d_gloo.py out of these. Its ranks wait 60 s for
+    each other, in which those of a busy machine do not compile a model: they get half of the limit of a test."""
     import torch
 
     import played_gpu
@@ -54,6 +55,7 @@ def import_tests(source):
         sys.path.insert(0, os.path.join(source, "test", "distributed"))
         import test_c10d_gloo
     played_gpu.after_import(distributed_test)
+    distributed_test.default_pg_timeout = max(distributed_test.default_pg_timeout, limit / 2)
     distributed_test.HAS_TORCHVISION = False  # its resnet50 would take minutes on a CPU
     return distributed_test, test_c10d_gloo
 
@@ -130,7 +132,7 @@ def forked(base, limit):
 
 def cases(arguments):
     """Each test case, by the prefix that its tests have, with the names of its tests that use DDP."""
-    distributed_test, test_c10d_gloo = import_tests(arguments.source)
+    distributed_test, test_c10d_gloo = import_tests(arguments.source, arguments.limit)
 
     class OfWheel(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         pass

@@ -25,12 +25,26 @@ def store_of_group():
     return stores[-1][1]
 
 
-def wrap(module, find_unused_parameters=False, static_graph=False, gradient_as_bucket_view=False, bucket_cap_mb=25):
+def wrap(module, find_unused_parameters=False, static_graph=False, gradient_as_bucket_view=False, bucket_cap_mb=25, **more):
     return lockstep.torch.DistributedDataParallel(
         module, find_unused_parameters=find_unused_parameters, static_graph=static_graph,
         gradient_as_bucket_view=gradient_as_bucket_view, bucket_cap_mb=bucket_cap_mb,
-        store=store_of_group())
+        store=store_of_group(), **more)
+
+
+def wrap_in_rank_order(module, **options):
+    """Cases of this one have numbers that round: the sums are held to their order bit for bit."""
+    return wrap(module, order="rank", verify_payload=True, **options)
+
+
+def wrap_in_rings(module, bucket_cap_mb=25, **options):
+    """The same in the native order, with a collective for each parameter."""
+    return wrap(module, bucket_cap_mb=1e-6, **options)
 
 
 wrap.can = """dynamic static views no_sync no_grad several_forwards several_backwards discard keep_outputs interleaved between
               hold_outputs later_backward checkpoint shared frozen float64 float16 strides scalars zero_size undefined"""
+wrap_in_rank_order.can = wrap_in_rings.can = wrap.can
+wrap_in_rank_order.order = "rank order"
+wrap_in_rings.order = "Gloo's ring"
+wrap_in_rank_order.scale = wrap_in_rings.scale = "multiply before"

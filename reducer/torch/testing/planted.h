@@ -10,3 +10,6 @@ inline bool lockstep_planted(const char* name) {
   static const char* const chosen = std::getenv("LOCKSTEP_TORCH_PLANTED");
   return chosen != nullptr && std::strcmp(chosen, name) == 0;
 }
+
+// What the bug busy-without-atomic writes and reads.
+inline bool lockstep_planted_flag = false;

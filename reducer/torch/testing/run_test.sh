@@ -4,7 +4,8 @@
 # why, where it has no PyTorch.
 #
 #   tests     torch_reducer_test.py, torch_errors_test.py, torch_options_test.py, torch_threads_test.py and torch_steady_test.py
-#   fuzz      generated programs, held to the contract (LOCKSTEP_TORCH_CASES of them, 60)
+#   fuzz      generated programs, held to the contract (LOCKSTEP_TORCH_CASES of them, 60), and a tenth as many (40 at least) with
+#             numbers that round, in rank order and in the native order
 #   steady    torch_steady_test.py alone (LOCKSTEP_TORCH_STEPS steps, 200)
 #   planted   MODULE is the extension with planted bugs: each is found, and without a bug the same runs find nothing
 #   races     MODULE is the extension, compiled with ThreadSanitizer by GCC: all tests but that of steady memory run with it, and
@@ -24,10 +25,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 run_tests() { "$LOCKSTEP_PYTHON" -W ignore "$here/../torch_$1_test.py" "${@:2}"; }
-# run_fuzz SEED CASES: prints the end of the report, and returns the program's exit code
+# run_fuzz SEED CASES [FUNCTION]: with this function of fuzz_wrapper.py. Returns the program's exit code; the report is in a file.
 run_fuzz() {
-  "$program" fuzz --subject "python:$here/fuzz_wrapper.py:wrap" --seed "$1" --cases "$2" --jobs 2 --shrink-time 0 --fresh \
+  "$program" fuzz --subject "python:$here/fuzz_wrapper.py:${3:-wrap}" --seed "$1" --cases "$2" --jobs 2 --shrink-time 0 --fresh \
     --out "$work/out" >"$work/report" 2>&1
+}
+# expect_clean SEED CASES FUNCTION: prints the end of the report
+expect_clean() {
+  run_fuzz "$@" || { tail -n 30 "$work/report" && return 1; }
+  echo "$3:" && tail -n 4 "$work/report"
 }
 
 # expect_found NAME SEED: within 1,000 cases
@@ -66,13 +72,14 @@ find_planted() {
   return "$failed"
 }
 
-# with_races COMMAND...: with ThreadSanitizer in the process from its begin. Python and PyTorch are not compiled with it; it sees
-# their locks, as they are those of pthread, and not their atomic counters (ci/tsan.supp).
+# with_races COMMAND...: with ThreadSanitizer in the process from its begin. Python and PyTorch are not compiled with it: it
+# sees their locks, as those are pthread's, and neither their accesses nor their atomic counters. So what the extension does is
+# looked at, and what they call without it is not (ignore_noninstrumented_modules).
 with_races() {
   local library options
   library=$(g++ -print-file-name=libtsan.so)
   options=suppressions=$here/../../../ci/tsan.supp:halt_on_error=0:exitcode=66:die_after_fork=0:history_size=4
-  options+=:report_signal_unsafe=0:ignore_noninstrumented_modules=0:log_path=$work/races
+  options+=:report_signal_unsafe=0:ignore_noninstrumented_modules=1:log_path=$work/races
   LD_PRELOAD=$library TSAN_OPTIONS=$options:${TSAN_OPTIONS:-} OPENBLAS_NUM_THREADS=1 setarch -R "$@"
 }
 
@@ -91,12 +98,12 @@ find_races() {
   done
   [[ -n ${2:-} ]] || return "$status"
   rm -f "$work"/races.*
-  LOCKSTEP_TORCH_EXTENSION=$2 LOCKSTEP_TORCH_PLANTED=sink-without-lock with_races "$LOCKSTEP_PYTHON" -W ignore \
-    "$here/../torch_threads_test.py" test_another_thread_drops_outputs_that_nobody_uses >"$work/report" 2>&1 || true
-  if cat "$work"/races.* 2>/dev/null | grep -q 'LiveSinks::'; then
-    echo "sink-without-lock: found by ThreadSanitizer"
+  LOCKSTEP_TORCH_EXTENSION=$2 LOCKSTEP_TORCH_PLANTED=busy-without-atomic with_races "$LOCKSTEP_PYTHON" -W ignore \
+    "$here/../torch_threads_test.py" test_another_thread_asks_whether_a_wrapper_is_busy >"$work/report" 2>&1 || true
+  if cat "$work"/races.* 2>/dev/null | grep -q 'lockstep_planted_flag'; then
+    echo "busy-without-atomic: found by ThreadSanitizer"
   else
-    echo "FAILED: sink-without-lock is not found" && cat "$work/report" && status=1
+    echo "FAILED: busy-without-atomic is not found" && cat "$work/report" && status=1
   fi
   return "$status"
 }
@@ -109,8 +116,11 @@ case $what in
     run_tests threads || status=1
     run_tests steady || status=1
     exit "$status" ;;
-  fuzz) run_fuzz 7 "${LOCKSTEP_TORCH_CASES:-60}" || { tail -n 30 "$work/report" && exit 1; }
-    tail -n 4 "$work/report" ;;
+  fuzz) status=0 cases=${LOCKSTEP_TORCH_CASES:-60}
+    expect_clean 7 "$cases" wrap || status=1
+    expect_clean 3 $((cases > 400 ? cases / 10 : 40)) wrap_in_rank_order || status=1
+    expect_clean 4 $((cases > 400 ? cases / 10 : 40)) wrap_in_rings || status=1
+    exit "$status" ;;
   steady) run_tests steady ;;
   planted) find_planted "$(realpath -- "$3")" ;;
   races) find_races "$(realpath -- "$3")" "${4:+$(realpath -- "$4")}" ;;
