@@ -70,7 +70,9 @@ at::Tensor as_torch(const Tensor& tensor, const at::TensorOptions& options) {
       .make_tensor();
 }
 
+// Of a tensor without elements PyTorch says that it lies nowhere.
 Ref<Storage> storage_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return {};
   const at::DataPtr& memory = tensor.storage().data_ptr();
   if (memory.get_deleter() != &drop_share) return {};
   return *static_cast<Ref<Storage>*>(memory.get_context());

@@ -32,7 +32,8 @@ Tensor bytes_of(const at::Tensor& tensor);
 
 // A tensor of PyTorch with the memory of `tensor`, which it shares.
 at::Tensor as_torch(const Tensor& tensor, const at::TensorOptions& options);
-// The storage whose memory the dense tensor has from as_torch(), through views, too; null for none.
+// The storage whose memory the dense tensor has from as_torch(), through views, too; null for none,
+// and where there are no elements.
 Ref<Storage> storage_of(const at::Tensor& tensor);
 
 // The same for a sparse one, of a parameter with these sizes.
