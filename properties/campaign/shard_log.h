@@ -47,7 +47,7 @@ struct BlockRecord {
   std::uint64_t begin = 0;  // positions
   std::uint64_t end = 0;
   std::int64_t at = 0;  // when it was done
-  RunReport counts;     // of these cases, without failures
+  RunReport run;        // of these cases, without failures
   // By feature, of those in which the block has a smaller case than all blocks before it.
   std::map<std::string, SmallCase> smallest;
 };

@@ -10,6 +10,7 @@
 #include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
+#include "properties/oracle/recorded_collectives.h"
 #include "reference/model/engine.h"
 #include "reference/outcome.h"
 
@@ -49,12 +50,12 @@ class DiagnosisOracle {
 
   Verdict judge() const {
     for (const FlightRecord& record : diagnosis_.records) {
-      std::string lie = judge_flight_record(record);
-      if (lie.empty() && has_one_reducer_ && !joins_)
-        lie = judge_place(record);
+      std::string violation = judge_flight_record(record);
+      if (violation.empty() && has_one_reducer_ && !joins_)
+        violation = judge_place(record);
       else
         counts_.note(Unspecified::kFlightRecord);
-      if (!lie.empty()) return wrong(fmt::format("rank {} {}", record.rank, lie));
+      if (!violation.empty()) return wrong(fmt::format("rank {} {}", record.rank, violation));
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
     if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
@@ -129,61 +130,17 @@ class DiagnosisOracle {
     const bool is_empty = record.collectives.empty();
     if (!is_empty && record.next_sequence != record.collectives.back().sequence + 1)
       return fmt::format("records #{} as the next one", record.next_sequence);
-    if (std::string lie = judge_layouts(record); !lie.empty()) return lie;
+    if (std::string violation = judge_layouts(record); !violation.empty()) return violation;
     const ObservedStep* const last = last_step(seen(record));
     if (last == nullptr || may_be_renewed(*last)) return "";
     for (const ObservedStep& step : seen(record).steps) {
       if (!step.status.ok() || !is_of_generation(step)) continue;
       if (step.step < first_step(last->step)) continue;  // steps of other reducers
-      std::string lie = judge_step(record, step, *last);
-      if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
+      std::string violation = judge_step(record, step, *last);
+      if (!violation.empty())
+        return fmt::format("tells of step {} what was not so: {}", step.step, violation);
     }
     return "";
-  }
-
-  // The buckets that have their parameters are of one layout, and those that have none are of
-  // others.
-  static std::string judge_layouts(const FlightRecord& record) {
-    std::optional<std::uint64_t> layout;
-    for (const RecordedCollective& each : record.collectives) {
-      if (each.what != RecordedCollective::What::kBucket || each.parameters.empty()) continue;
-      if (each.layout_hash == 0 || (layout && *layout != each.layout_hash))
-        return fmt::format("gives #{} another layout than a bucket of its own", each.sequence);
-      layout = each.layout_hash;
-    }
-    for (const RecordedCollective& each : record.collectives) {
-      const bool is_old = each.what == RecordedCollective::What::kBucket && each.parameters.empty();
-      if (is_old && layout == each.layout_hash)
-        return fmt::format("does not name the parameters of #{}", each.sequence);
-    }
-    return "";
-  }
-
-  static RecordedCollective::What what_of(ObservedCollective::Op op) {
-    using What = RecordedCollective::What;
-    switch (op) {
-      case ObservedCollective::Op::kAllReduceUsage:
-        return What::kUsageMap;
-      case ObservedCollective::Op::kBroadcastOrder:
-        return What::kOrder;
-      case ObservedCollective::Op::kBroadcastBuffers:
-        return What::kState;
-      case ObservedCollective::Op::kAnnounce:
-        return What::kJoin;
-      default:
-        return What::kBucket;
-    }
-  }
-  static const char* operation_of(ObservedCollective::Op op) {
-    switch (op) {
-      case ObservedCollective::Op::kBroadcastOrder:
-      case ObservedCollective::Op::kBroadcastBuffers:
-        return "broadcast";
-      case ObservedCollective::Op::kGatherSparse:
-        return "all_gather";
-      default:
-        return "all_reduce";
-    }
   }
 
   // A bucket has its parameters as long as the layout is the one that it belongs to.
@@ -302,10 +259,11 @@ class DiagnosisOracle {
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
       return "does not record the failure that it had: " + last->status.to_string();
-    if (std::string lie = judge_failure(record, last->status.failure()); !lie.empty()) return lie;
+    if (std::string violation = judge_failure(record, last->status.failure()); !violation.empty())
+      return violation;
     if (record.pass != number)
       return fmt::format("failed in pass {}, and records pass {}", number, record.pass);
-    if (std::string lie = judge_progress(record, *last); !lie.empty()) return lie;
+    if (std::string violation = judge_progress(record, *last); !violation.empty()) return violation;
     return record.next_bucket == kNone || !knows_layout(last->step) ? ""
                                                                     : judge_missing(record, *last);
   }
@@ -600,64 +558,6 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
                         UnspecifiedCounts& counts) {
   return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis, counts).judge();
 }
-
-namespace {
-
-// The line of the trace for a collective of the flight record (T1).
-std::string line_of(const RecordedCollective& told) {
-  const auto what = [&]() -> std::string {
-    switch (told.what) {
-      case RecordedCollective::What::kUsageMap:
-        return "usage map";
-      case RecordedCollective::What::kOrder:
-        return "order of buckets";
-      case RecordedCollective::What::kState:
-        return "values and buffers";
-      case RecordedCollective::What::kJoin:
-        return "who trains";
-      case RecordedCollective::What::kBucket:
-        break;
-    }
-    if (told.parameters.empty()) return fmt::format("bucket {} of an earlier layout", told.bucket);
-    return fmt::format("bucket {} ({})", told.bucket, fmt::join(told.parameters.first, " "));
-  };
-  const auto state = [&] {
-    switch (told.state) {
-      case RecordedCollective::State::kInFlight:
-        return "launched";
-      case RecordedCollective::State::kCompleted:
-        return "completed";
-      case RecordedCollective::State::kFailed:
-        break;
-    }
-    return "failed";
-  };
-  return fmt::format("#{} pass {} {} {} {} x {}, {}\n", told.sequence, told.pass, told.op, what(),
-                     told.count, told.dtype, state());
-}
-
-// The trace as text has the same collectives as the flight record of the same moment.
-Verdict judge_trace_texts(const Observation& observation) {
-  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
-    for (const ObservedFlightRecord& each : observation.ranks[rank].records) {
-      const auto& collectives = each.record.collectives;
-      const bool is_long =
-          std::any_of(collectives.begin(), collectives.end(), [](const RecordedCollective& told) {
-            return told.parameters.count > lockstep::Names::kKept;
-          });
-      if (each.trace.empty() || is_long) continue;
-      std::string expected;
-      for (const RecordedCollective& told : collectives) expected += line_of(told);
-      if (each.trace != expected)
-        return {Failing::kWrongError, "diagnosis",
-                fmt::format("rank {}: the trace reads\n{}and its collectives are\n{}", rank,
-                            each.trace, expected)};
-    }
-  }
-  return {};
-}
-
-}  // namespace
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, UnspecifiedCounts& counts) {
