@@ -138,30 +138,26 @@ int generate_command(Arguments& arguments, const CLI::App& command) {
   return run_generate(options);
 }
 
-int replay(Arguments& arguments, const CLI::App& command) {
-  ReplayOptions& options = arguments.replay;
+// Resolves what a command runs its case on. Returns 0, or an exit code after one line.
+template <class Options>
+int prepare(Arguments& arguments, const CLI::App& command, Options& options) {
   if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
   if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
     return complain(wrong);
   if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
     return complain(wrong);
   options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(arguments, options.lane, options.subject); code != 0)
-    return code;
-  return run_replay(options);
+  return refuse_lane(arguments, options.lane, options.subject);
+}
+
+int replay(Arguments& arguments, const CLI::App& command) {
+  const int code = prepare(arguments, command, arguments.replay);
+  return code != 0 ? code : run_replay(arguments.replay);
 }
 
 int shrink_command(Arguments& arguments, const CLI::App& command) {
-  ShrinkCommandOptions& options = arguments.shrink;
-  if (const int code = refuse_machine(LaneKind::kSim, {}); code != 0) return code;
-  if (const std::string wrong = take_from_case(command, arguments); !wrong.empty())
-    return complain(wrong);
-  if (const std::string wrong = resolve(arguments, options.lane, options.subject); !wrong.empty())
-    return complain(wrong);
-  options.case_file = arguments.case_file;
-  if (const int code = refuse_lane(arguments, options.lane, options.subject); code != 0)
-    return code;
-  return run_shrink(options);
+  const int code = prepare(arguments, command, arguments.shrink);
+  return code != 0 ? code : run_shrink(arguments.shrink);
 }
 
 // Adds the options of the generator, for `fuzz` and `generate`.
