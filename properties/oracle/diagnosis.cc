@@ -114,11 +114,12 @@ class DiagnosisOracle {
   // Compares one rank's record of its collectives with the rank's own trace of the successful
   // steps.
   std::string judge_flight_record(const FlightRecord& record) const {
-    if (record.size != static_cast<int>(members_.size())) return "tells another size of its group";
+    if (record.size != static_cast<int>(members_.size()))
+      return "records another size of its group";
     for (std::size_t i = 1; i < record.collectives.size(); ++i) {
       const RecordedCollective& before = record.collectives[i - 1];
       const RecordedCollective& here = record.collectives[i];
-      if (here.sequence != before.sequence + 1) return "tells its collectives with a gap";
+      if (here.sequence != before.sequence + 1) return "records its collectives with a gap";
       if (here.pass < before.pass) return "goes back to an earlier pass";
       const bool is_wonder = before.state == RecordedCollective::State::kFailed &&
                              here.state == RecordedCollective::State::kCompleted;
@@ -126,7 +127,7 @@ class DiagnosisOracle {
         return fmt::format("completed #{} after a collective had failed", here.sequence);
     }
     if (record.reducer_id != diagnosis_.records.front().reducer_id)
-      return "tells another number of its reducer than others";
+      return "records another number of its reducer than others";
     const bool is_empty = record.collectives.empty();
     if (!is_empty && record.next_sequence != record.collectives.back().sequence + 1)
       return fmt::format("records #{} as the next one", record.next_sequence);
@@ -138,60 +139,61 @@ class DiagnosisOracle {
       if (step.step < first_step(last->step)) continue;  // steps of other reducers
       std::string violation = judge_step(record, step, *last);
       if (!violation.empty())
-        return fmt::format("tells of step {} what was not so: {}", step.step, violation);
+        return fmt::format("records of step {} what was not so: {}", step.step, violation);
     }
     return "";
   }
 
   // A bucket has its parameters as long as the layout is the one that it belongs to.
-  bool has_parameters(const RecordedCollective& told, std::uint32_t step,
+  bool has_parameters(const RecordedCollective& recorded, std::uint32_t step,
                       const ObservedStep& last) const {
-    if (told.what != RecordedCollective::What::kBucket) return told.parameters.empty();
+    if (recorded.what != RecordedCollective::What::kBucket) return recorded.parameters.empty();
     // A step that failed may have rebuilt the buckets, and so may a rank without inputs (S2).
     const bool may_be_old = share_.steps[step].layout != share_.steps[last.step].layout ||
                             ((joins_ || !last.status.ok()) && program_.options.rebuild);
-    if (told.parameters.empty()) return may_be_old;
+    if (recorded.parameters.empty()) return may_be_old;
     const auto& buckets = reference::buckets_of(share_, share_.steps[step]);
-    const auto index = static_cast<std::size_t>(told.bucket);
-    if (told.bucket < 0 || index >= buckets.size()) return false;
+    const auto index = static_cast<std::size_t>(recorded.bucket);
+    if (recorded.bucket < 0 || index >= buckets.size()) return false;
     lockstep::Names names;
     for (const std::uint32_t p : buckets[index].parameters) names.add(fmt::format("p{}", p));
-    return told.parameters == names;
+    return recorded.parameters == names;
   }
 
   std::string judge_step(const FlightRecord& record, const ObservedStep& step,
                          const ObservedStep& last) const {
     for (const ObservedCollective& own : step.collectives) {
       if (own.reducer != 0) continue;
-      const RecordedCollective* const told = record.find(own.sequence);
-      if (told == nullptr) {
+      const RecordedCollective* const recorded = record.find(own.sequence);
+      if (recorded == nullptr) {
         const bool forgotten =
             !record.collectives.empty() && own.sequence < record.collectives.front().sequence;
         if (forgotten) continue;
         return fmt::format("#{} is left out", own.sequence);
       }
-      const auto lies = [&](const std::string& what) {
-        return fmt::format("#{}, {}, {}", told->sequence, told->to_string(), what);
+      const auto wrong_entry = [&](const std::string& what) {
+        return fmt::format("#{}, {}, {}", recorded->sequence, recorded->to_string(), what);
       };
-      if (told->state != RecordedCollective::State::kCompleted) return lies("was completed");
+      if (recorded->state != RecordedCollective::State::kCompleted)
+        return wrong_entry("was completed");
       const bool is_sparse = own.op == ObservedCollective::Op::kGatherSparse;
       const std::uint64_t unit = is_sparse ? size_of(own.dtype) : 1;
-      const bool is_same = told->bucket == own.bucket &&
-                           told->dtype == lockstep::name_of(own.dtype) &&
-                           static_cast<std::uint64_t>(told->count) * unit == own.count;
-      if (!is_same || told->what != what_of(own.op) || told->op != operation_of(own.op))
-        return lies("was another collective");
-      if (!has_parameters(*told, step.step, last)) return lies("has other parameters");
-      const bool is_then = told->launched_us == static_cast<std::int64_t>(own.launched_us) &&
-                           told->completed_us == static_cast<std::int64_t>(own.completed_us);
+      const bool is_same = recorded->bucket == own.bucket &&
+                           recorded->dtype == lockstep::name_of(own.dtype) &&
+                           static_cast<std::uint64_t>(recorded->count) * unit == own.count;
+      if (!is_same || recorded->what != what_of(own.op) || recorded->op != operation_of(own.op))
+        return wrong_entry("was another collective");
+      if (!has_parameters(*recorded, step.step, last)) return wrong_entry("has other parameters");
+      const bool is_then = recorded->launched_us == static_cast<std::int64_t>(own.launched_us) &&
+                           recorded->completed_us == static_cast<std::int64_t>(own.completed_us);
       if (!is_then)
-        return lies(fmt::format("ran at another time: from {} to {} us, and not from {} to {}",
-                                own.launched_us, own.completed_us, told->launched_us,
-                                told->completed_us));
-      const bool has_number = told->what == RecordedCollective::What::kBucket ||
-                              told->what == RecordedCollective::What::kUsageMap;
-      if (has_number && !joins_ && told->pass != pass_number(step.step))
-        return lies(fmt::format("was of pass {}", pass_number(step.step)));
+        return wrong_entry(fmt::format(
+            "ran at another time: from {} to {} us, and not from {} to {}", own.launched_us,
+            own.completed_us, recorded->launched_us, recorded->completed_us));
+      const bool has_number = recorded->what == RecordedCollective::What::kBucket ||
+                              recorded->what == RecordedCollective::What::kUsageMap;
+      if (has_number && !joins_ && recorded->pass != pass_number(step.step))
+        return wrong_entry(fmt::format("was of pass {}", pass_number(step.step)));
     }
     return "";
   }
@@ -367,18 +369,18 @@ class DiagnosisOracle {
   std::string judge_missing(const FlightRecord& record, const ObservedStep& step) const {
     const auto& buckets = reference::buckets_of(share_, share_.steps[step.step]);
     const auto index = static_cast<std::size_t>(record.next_bucket);
-    if (record.next_bucket < 0 || index >= buckets.size()) return "tells a bucket that is none";
+    if (record.next_bucket < 0 || index >= buckets.size()) return "records a bucket that is none";
     const auto& members = buckets[index].parameters;
     const auto is_member = [&](std::uint32_t parameter) {
       return std::find(members.begin(), members.end(),
                        reference::original_of(program_, parameter)) != members.end();
     };
     const auto& named = record.missing.first;
-    std::size_t lying_there = 0;
+    std::size_t members_named = 0;
     for (std::uint32_t p = 0; p < program_.parameters.size(); ++p)
       if (is_member(p))
-        lying_there += std::count(named.begin(), named.end(), fmt::format("p{}", p)) != 0 ? 1 : 0;
-    if (lying_there != named.size())
+        members_named += std::count(named.begin(), named.end(), fmt::format("p{}", p)) != 0 ? 1 : 0;
+    if (members_named != named.size())
       return fmt::format("lacks {} in bucket {}, where they do not lie all",
                          record.missing.to_string(), record.next_bucket);
     const std::size_t rank = members_[static_cast<std::size_t>(record.rank)];

@@ -9,9 +9,9 @@ namespace lockstep::properties {
 namespace {
 
 // The line of the trace for a collective of the flight record (T1).
-std::string line_of(const RecordedCollective& told) {
+std::string line_of(const RecordedCollective& recorded) {
   const auto what = [&]() -> std::string {
-    switch (told.what) {
+    switch (recorded.what) {
       case RecordedCollective::What::kUsageMap:
         return "usage map";
       case RecordedCollective::What::kOrder:
@@ -23,11 +23,13 @@ std::string line_of(const RecordedCollective& told) {
       case RecordedCollective::What::kBucket:
         break;
     }
-    if (told.parameters.empty()) return fmt::format("bucket {} of an earlier layout", told.bucket);
-    return fmt::format("bucket {} ({})", told.bucket, fmt::join(told.parameters.first, " "));
+    if (recorded.parameters.empty())
+      return fmt::format("bucket {} of an earlier layout", recorded.bucket);
+    return fmt::format("bucket {} ({})", recorded.bucket,
+                       fmt::join(recorded.parameters.first, " "));
   };
   const auto state = [&] {
-    switch (told.state) {
+    switch (recorded.state) {
       case RecordedCollective::State::kInFlight:
         return "launched";
       case RecordedCollective::State::kCompleted:
@@ -37,8 +39,8 @@ std::string line_of(const RecordedCollective& told) {
     }
     return "failed";
   };
-  return fmt::format("#{} pass {} {} {} {} x {}, {}\n", told.sequence, told.pass, told.op, what(),
-                     told.count, told.dtype, state());
+  return fmt::format("#{} pass {} {} {} {} x {}, {}\n", recorded.sequence, recorded.pass,
+                     recorded.op, what(), recorded.count, recorded.dtype, state());
 }
 
 }  // namespace
@@ -90,13 +92,13 @@ Verdict judge_trace_texts(const Observation& observation) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedFlightRecord& each : observation.ranks[rank].records) {
       const auto& collectives = each.record.collectives;
-      const bool is_long =
-          std::any_of(collectives.begin(), collectives.end(), [](const RecordedCollective& told) {
-            return told.parameters.count > lockstep::Names::kKept;
-          });
+      const bool is_long = std::any_of(collectives.begin(), collectives.end(),
+                                       [](const RecordedCollective& recorded) {
+                                         return recorded.parameters.count > lockstep::Names::kKept;
+                                       });
       if (each.trace.empty() || is_long) continue;
       std::string expected;
-      for (const RecordedCollective& told : collectives) expected += line_of(told);
+      for (const RecordedCollective& recorded : collectives) expected += line_of(recorded);
       if (each.trace != expected)
         return {Failing::kWrongError, "diagnosis",
                 fmt::format("rank {}: the trace reads\n{}and its collectives are\n{}", rank,
