@@ -30,8 +30,7 @@ FailureRecord failure(std::uint64_t index) {
 
 std::string whole_log() {
   return to_line(Shard{1, 3}) + to_line(StartRecord{1'000, "a", 7, 2, 30}) + to_line(block(0, 4)) +
-         to_line(failure(13)) +
-         to_line(ShrunkRecord{13, true, "shard-0001/13.json", "", "", {}, 5}) +
+         to_line(failure(13)) + to_line(ShrunkRecord{13, true, "shard-0001/13.json"}) +
          to_line(block(4, 10)) + to_line(EndRecord{1'100, "the time was over"});
 }
 
@@ -190,7 +189,7 @@ TEST(CampaignSummary, WithoutACaseNothingIsExcluded) {
 TEST(CampaignSummary, CountsFailuresByHowTheyEnd) {
   CampaignSummary summary = summarize(plan_of_three(), {}, {});
   const auto add = [&summary](std::uint64_t index, Failing failing, bool reproduced) {
-    CampaignFailure each{0, failure(index), ShrunkRecord{index, reproduced, "s/a", "", "", {}, 1}};
+    CampaignFailure each{0, failure(index), ShrunkRecord{index, reproduced, "s/a"}};
     each.found.failing = failing;
     summary.failures.push_back(each);
   };

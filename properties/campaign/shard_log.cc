@@ -128,8 +128,7 @@ FailureRecord failure_of(const Json& json) {
 }
 
 ShrunkRecord shrunk_of(const Json& json) {
-  return {json.at("index"),     json.at("reproduced"), json.at("case_file"), json.at("message"),
-          json.at("diagnosis"), json.at("irrelevant"), json.at("executions")};
+  return {json.at("index"), json.at("reproduced"), json.at("case_file")};
 }
 
 // Adds what the line says, an object of one record.
@@ -231,11 +230,7 @@ std::string to_line(const FailureRecord& record) {
 std::string to_line(const ShrunkRecord& record) {
   return line_of("shrunk", {{"index", record.index},
                             {"reproduced", record.reproduced},
-                            {"case_file", record.case_file},
-                            {"message", record.message},
-                            {"diagnosis", record.diagnosis},
-                            {"irrelevant", record.irrelevant},
-                            {"executions", record.executions}});
+                            {"case_file", record.case_file}});
 }
 
 std::string to_line(const EndRecord& record) {

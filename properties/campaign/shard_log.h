@@ -69,10 +69,6 @@ struct ShrunkRecord {
   std::uint64_t index = 0;
   bool reproduced = false;
   std::string case_file;  // relative to the campaign's folder
-  std::string message;    // of the small case
-  std::string diagnosis;
-  std::vector<std::string> irrelevant;
-  std::uint64_t executions = 0;
 };
 
 struct EndRecord {

@@ -285,13 +285,8 @@ class ShardRun {
     if (const Status status = write_case(path, small.value, about(failure), found_with(plan_));
         !status.ok())
       return print_lost(failure.index, status);
-    ShrunkRecord record{failure.index,
-                        small.reproduced,
-                        path.substr(campaign_.folder.size() + 1),
-                        small.outcome.verdict.message,
-                        small.outcome.diagnosis,
-                        small.irrelevant,
-                        small.executions};
+    const ShrunkRecord record{failure.index, small.reproduced,
+                              path.substr(campaign_.folder.size() + 1)};
     history_.shrunk.insert_or_assign(failure.index, record);
     if (const Status status = files_.append(to_line(record)); !status.ok())
       return print_lost(failure.index, status);
