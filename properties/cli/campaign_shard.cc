@@ -192,7 +192,7 @@ class ShardRun {
     block.end = totals.next;
     block.at = unix_now();
     block.run.against = plan_.against;
-    block.run.planted_bug = planted_bug_of(options_.subject);
+    block.run.planted.id = planted_bug_of(options_.subject);
     block.run.seconds = seconds;
     copy_totals(totals, block.run);
     for (const auto& [feature, indices] : totals.smallest)
@@ -202,8 +202,8 @@ class ShardRun {
       }
     LOCKSTEP_RETURN_IF_ERROR(files_.append(to_line(block)));
     LOCKSTEP_RETURN_IF_ERROR(files_.sync());
-    ok_ += block.run.ok;
-    faulted_ok_ += block.run.faulted_ok;
+    ok_ += block.run.counts.ok;
+    faulted_ok_ += block.run.counts.faulted_ok;
     history_.blocks.push_back(std::move(block));
     std::sort(history_.blocks.begin(), history_.blocks.end(),
               [](const BlockRecord& a, const BlockRecord& b) { return a.begin < b.begin; });
