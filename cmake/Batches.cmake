@@ -117,7 +117,8 @@ endfunction()
 lockstep_alone(reducer/comm/roster.cc properties/lane/roster_check.cc properties/lane/host_ranks.cc
                properties/lane/rank_host.cc properties/lane/rank_run.cc
                reducer/device/host/host_device.cc reducer/device/cuda/cuda_error.cc
-               reducer/bucket/layout.cc reducer/comm/gloo/mesh_connections.cc faults/sim/nccl/ring.cc
-               properties/generate/generate.cc properties/oracle/gradients.cc
+               reducer/bucket/layout.cc reducer/comm/gloo/mesh_connections.cc reducer/comm/gloo/watched_transport.cc
+               faults/sim/nccl/ring.cc
+               properties/generate/tensors.cc properties/oracle/gradients.cc
                properties/report/python_script.cc properties/subject/torch/model/finalization_test.cc
                properties/subject/torch/model/hook_model_test.cc)

@@ -111,16 +111,16 @@ Status Reducer::shadow(UnevenInputs::Event event) {
   LOCKSTEP_CHECK(!join_.is_shadowing());
   LOCKSTEP_CHECK(!failures_.is_poisoned());
   passes_.open(this, collectives_.rank());
-  bool agrees = false;
+  bool must_agree_on_usage = false;
   Status status;
   {
     platform::MutexLock lock(mutex_);
     start_pass();
     status = buckets_.detach_misplaced_views(shared_.core);
-    agrees = shared_.core.on_no_backward().kind == core::Action::Kind::kLaunchUsageMap;
+    must_agree_on_usage = shared_.core.on_no_backward().kind == core::Action::Kind::kLaunchUsageMap;
   }
   join_.set_shadowing(true);
-  if (status.ok()) status = shadow_pass(agrees);
+  if (status.ok()) status = shadow_pass(must_agree_on_usage);
   join_.set_shadowing(false);
   if (!status.ok()) return fail(std::move(status.failure()));
   end_pass();
@@ -128,12 +128,12 @@ Status Reducer::shadow(UnevenInputs::Event event) {
 }
 
 // Reduces every bucket and the usage map, with zeros and without any use.
-Status Reducer::shadow_pass(bool agrees) {
+Status Reducer::shadow_pass(bool must_agree_on_usage) {
   LOCKSTEP_CHECK(join_.is_shadowing());
-  if (agrees) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+  if (must_agree_on_usage) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   {
     platform::MutexLock lock(mutex_);
-    if (agrees) shared_.core.on_usage_agreed();
+    if (must_agree_on_usage) shared_.core.on_usage_agreed();
     LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
     LOCKSTEP_RETURN_IF_ERROR(launch_ready_buckets());
   }

@@ -160,7 +160,7 @@ class Reducer final : private GradientHook,
   Result<UnevenInputs::Event> exchange_join_state(UnevenInputs::Event event);
   void leave_join();
   Status shadow(UnevenInputs::Event event);
-  Status shadow_pass(bool agrees);
+  Status shadow_pass(bool must_agree_on_usage);
 
   // The path of a gradient (reduction.cc).
   Status backward_reached(GraphTask& task) override;
@@ -179,7 +179,7 @@ class Reducer final : private GradientHook,
   Status end_backward();
   bool can_complete_later();
   void suspend_pass();
-  Status mark_remaining_ready(bool agrees, bool& all_ready);
+  Status mark_remaining_ready(bool must_agree_on_usage, bool& all_ready);
   Status agree_on_use();
   Status finalize();
   Status finish_bucket(std::size_t b);

@@ -234,15 +234,16 @@ Status Reducer::run_control(Collective& collective, TraceEntry::What what) {
 // Called at the end of an outermost backward of the running pass.
 Status Reducer::end_backward() {
   LOCKSTEP_CHECK(passes_.is_running());
-  bool agrees = false;
+  bool must_agree_on_usage = false;
   {
     platform::MutexLock lock(mutex_);
     shared_.running_task = nullptr;
-    agrees = shared_.core.on_backward_end().kind == core::Action::Kind::kLaunchUsageMap;
+    must_agree_on_usage =
+        shared_.core.on_backward_end().kind == core::Action::Kind::kLaunchUsageMap;
   }
   clock_.backward_ended();
   bool all_ready = false;
-  if (Status status = mark_remaining_ready(agrees, all_ready); !status.ok())
+  if (Status status = mark_remaining_ready(must_agree_on_usage, all_ready); !status.ok())
     return give_up(std::move(status));
   if (!all_ready) {
     if (!can_complete_later()) return give_up(incomplete());
@@ -274,10 +275,10 @@ void Reducer::end_pass() {
 }
 
 // Does what remains before all buckets can be launched.
-Status Reducer::mark_remaining_ready(bool agrees, bool& all_ready) {
-  if (agrees) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
+Status Reducer::mark_remaining_ready(bool must_agree_on_usage, bool& all_ready) {
+  if (must_agree_on_usage) LOCKSTEP_RETURN_IF_ERROR(agree_on_use());
   platform::MutexLock lock(mutex_);
-  if (agrees) shared_.core.on_usage_agreed();
+  if (must_agree_on_usage) shared_.core.on_usage_agreed();
   LOCKSTEP_RETURN_IF_ERROR(copy_unused_grads());
   // This check comes before the remaining launches: where nothing was launched yet (P14, the first
   // static pass, or no hook at all) the other ranks still wait for this rank.

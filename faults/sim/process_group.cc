@@ -75,14 +75,14 @@ SimProcessGroup::SimProcessGroup(SimNetwork& network, Mesh& mesh, int rank,
       world_rank_(mesh.world_rank(rank)),
       options_(options) {
   LOCKSTEP_CHECK(options.timeout > Duration(0));
-  queue_.resize(kFirstQueue);
+  queue_.entries.resize(kFirstQueue);
   idle_.what = "a collective to be started";
 }
 
 SimProcessGroup::~SimProcessGroup() {
   if (simulation::Scheduler::running() == nullptr) return;
   touch_state(simulation::Access::kWrite);
-  if (count_ > 0) abort(Status(Code::kAborted, "the process group was destroyed"));
+  if (queue_.count > 0) abort(Status(Code::kAborted, "the process group was destroyed"));
   is_closing_ = true;
   network_.scheduler().wake_all(idle_);
   network_.scheduler().join(worker_);
@@ -126,13 +126,15 @@ Status SimProcessGroup::start(const Collective& collective, Work& work) {
   work.begin(entry.sequence);
   touch_state(simulation::Access::kRead);  // again: begin() is a scheduling point
   touch_entry(entry.sequence);
-  if (count_ == queue_.size()) {
-    std::rotate(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(first_), queue_.end());
-    first_ = 0;
-    queue_.resize(2 * queue_.size());
+  if (queue_.count == queue_.entries.size()) {
+    std::rotate(queue_.entries.begin(),
+                queue_.entries.begin() + static_cast<std::ptrdiff_t>(queue_.first),
+                queue_.entries.end());
+    queue_.first = 0;
+    queue_.entries.resize(2 * queue_.entries.size());
   }
-  queue_[(first_ + count_) % queue_.size()] = entry;
-  ++count_;
+  queue_.entries[(queue_.first + queue_.count) % queue_.entries.size()] = entry;
+  ++queue_.count;
   scheduler.wake_all(idle_);
   return Status();
 }
@@ -169,11 +171,11 @@ void SimProcessGroup::work_off() {
     for (;;) {
       touch_state(simulation::Access::kRead);
       touch_entry(taken_);
-      if (count_ != 0 || is_closing_) break;
+      if (queue_.count != 0 || is_closing_) break;
       scheduler.wait_at(idle_, simulation::kNever);
     }
-    if (count_ == 0) return;
-    const Entry entry = queue_[first_];
+    if (queue_.count == 0) return;
+    const Entry entry = queue_.entries[queue_.first];
     ++taken_;
     notice_exit();
     Status status = cause_.ok() ? execute(entry) : cause_;
@@ -186,8 +188,8 @@ void SimProcessGroup::work_off() {
                     static_cast<std::uint64_t>(status.code()));
     touch_state(simulation::Access::kRead);
     simulation::Scheduler::touch(progress_id_, simulation::Access::kWrite);
-    first_ = (first_ + 1) % queue_.size();
-    --count_;
+    queue_.first = (queue_.first + 1) % queue_.entries.size();
+    --queue_.count;
     ++progress_;
     entry.work->complete(std::move(status));
   }

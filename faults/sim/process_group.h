@@ -82,6 +82,13 @@ class SimProcessGroup : public ProcessGroup {
     faults::OperationFault fault;
   };
 
+  // A ring buffer.
+  struct Queue {
+    std::vector<Entry> entries;
+    std::size_t first = 0;  // index of the first entry in use
+    std::size_t count = 0;
+  };
+
   SimProcessGroup(SimNetwork& network, Mesh& mesh, int rank, const GroupOptions& options);
   // Tell the scheduler what the current step uses.
   void touch_state(simulation::Access access) const { simulation::Scheduler::touch(id_, access); }
@@ -107,9 +114,7 @@ class SimProcessGroup : public ProcessGroup {
   simulation::FiberId worker_ = simulation::kNoFiber;
   simulation::Place idle_;  // the worker waits here for work
   platform::Mutex starting_{"group.start"};
-  std::vector<Entry> queue_;  // a ring buffer
-  std::size_t first_ = 0;     // index of the first entry in use
-  std::size_t count_ = 0;
+  Queue queue_;
   std::int64_t next_sequence_ = 0;
   std::int64_t taken_ = 0;  // entries that the worker has begun
   // Part 0 is whether the group has ended, or is about to, and part n + 1 the entry number n.

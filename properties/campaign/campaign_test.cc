@@ -1,15 +1,13 @@
 // Claim: a log can be cut off anywhere and loses what was not whole, and nothing else; every case
-// counts once; failures of one cause share a signature, and those of two causes do not.
+// counts once; failures are counted by how they end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 
-#include "properties/campaign/campaign_page.h"
 #include "properties/campaign/plan.h"
 #include "properties/campaign/shard_log.h"
 #include "properties/campaign/summary.h"
-#include "properties/case/case_json.h"
 
 namespace lockstep::properties {
 namespace {
@@ -19,9 +17,9 @@ BlockRecord block(std::uint64_t begin, std::uint64_t end) {
   record.begin = begin;
   record.end = end;
   record.at = 1'000 + static_cast<std::int64_t>(end);
-  record.counts.cases = record.counts.ok = end - begin;
-  record.counts.seconds = 1;
-  record.counts.coverage = {{"ranks 2", end - begin}};
+  record.run.counts.cases = record.run.counts.ok = end - begin;
+  record.run.seconds = 1;
+  record.run.coverage.features = {{"ranks 2", end - begin}};
   record.smallest = {{"ranks 2", {begin, {.ranks = 2, .steps = 1 + begin}}}};
   return record;
 }
@@ -32,8 +30,7 @@ FailureRecord failure(std::uint64_t index) {
 
 std::string whole_log() {
   return to_line(Shard{1, 3}) + to_line(StartRecord{1'000, "a", 7, 2, 30}) + to_line(block(0, 4)) +
-         to_line(failure(13)) +
-         to_line(ShrunkRecord{13, true, "shard-0001/13.json", "", "", {}, 5}) +
+         to_line(failure(13)) + to_line(ShrunkRecord{13, true, "shard-0001/13.json"}) +
          to_line(block(4, 10)) + to_line(EndRecord{1'100, "the time was over"});
 }
 
@@ -60,12 +57,6 @@ CampaignPlan plan_of_three() {
   return plan;
 }
 
-Case corpus_case(const std::string& name) {
-  Result<Case> value = read_case(LOCKSTEP_CORPUS "/seeded/" + name + ".json");
-  EXPECT_TRUE(value) << value.error().failure().detail;
-  return value ? *value : Case();
-}
-
 TEST(ShardLog, SaysWhatWasWritten) {
   const ShardHistory history = read(whole_log());
   EXPECT_EQ(history.shard.number, 1u);
@@ -73,7 +64,7 @@ TEST(ShardLog, SaysWhatWasWritten) {
   ASSERT_EQ(history.starts.size(), 1u);
   EXPECT_EQ(history.starts[0].cases, 30u);
   EXPECT_EQ(cases_in(history), 10u);
-  EXPECT_EQ(history.blocks[1].counts.coverage.at("ranks 2"), 6u);
+  EXPECT_EQ(history.blocks[1].run.coverage.features.at("ranks 2"), 6u);
   EXPECT_EQ(history.blocks[1].smallest.at("ranks 2").size.steps, 5u);
   ASSERT_TRUE(history.failures.contains(13));
   EXPECT_EQ(history.failures.at(13).fired, std::vector<std::string>{"node_throws"});
@@ -170,52 +161,17 @@ TEST(CampaignPlan, AnotherRunIsRefusedWithTheDifference) {
   EXPECT_FALSE(plan_from_json("{\"lockstep_cam", "file"));
 }
 
-TEST(Signature, TheWaitForGraphHasNoNumbers) {
-  const std::string one =
-      "nothing can run any more:\ndeadlock: 2 fibers left\n"
-      "  fiber 1 \"rank 0\" (group 0) waits for mutex \"a\", held by fiber 2 \"rank 1\"\n"
-      "  circle: fiber 1 \"rank 0\" -> fiber 2 \"rank 1\" -> fiber 1\n";
-  std::string other = one;
-  std::replace(other.begin(), other.end(), '1', '7');
-  EXPECT_NE(shape_of_waits(one), "");
-  EXPECT_EQ(shape_of_waits(one), shape_of_waits(other));
-  EXPECT_NE(shape_of_waits(one), shape_of_waits(one.substr(0, one.find("  circle"))));
-  EXPECT_EQ(shape_of_waits("rank 0, step 1: expected 0x1"), "");
-}
-
-// The kept cases of two planted bugs that both end in wrong bits. Another case of the first bug has
-// more ranks, other keys and another parameter.
-TEST(Signature, CausesDifferAndNumbersDoNot) {
-  const Verdict verdict{Failing::kWrongBits, "bits", "", {}};
-  Case first = corpus_case("r01");
-  first.program.world = 2;
-  const Case second = corpus_case("n08");
-  const Signature one = signature_of("x", verdict, first, {});
-  EXPECT_NE(one, signature_of("x", verdict, second, {}));
-  ++first.program.world;
-  first.program.key ^= 77;
-  first.schedule.seed = 5;
-  EXPECT_EQ(one, signature_of("x", verdict, first, {}));
-  EXPECT_EQ(id_of(one), id_of(signature_of("x", verdict, first, {})));
-  EXPECT_NE(one, signature_of("y", verdict, first, {}));
-  EXPECT_NE(one, signature_of("x", {Failing::kDeadlock, "bits", "", {}}, first, {}));
-  first.faults.faults.push_back({});
-  EXPECT_NE(one, signature_of("x", verdict, first, {}));
-}
-
 TEST(CampaignSummary, AddsAllShardsUp) {
   const ShardHistory empty = read(to_line(Shard{0, 3}) + to_line(StartRecord{900, "b", 8, 1, 30}));
   CampaignSummary summary = summarize(plan_of_three(), {empty, read(whole_log())}, {0});
-  group_failures(summary);
   ASSERT_EQ(summary.shards.size(), 3u);
   EXPECT_EQ(summary.shards[0].state, "running");
   EXPECT_EQ(summary.shards[1].state, "complete");
   EXPECT_EQ(summary.shards[2].state, "has not begun");
-  EXPECT_EQ(summary.total.cases, 10u);
-  EXPECT_EQ(summary.total.coverage.at("ranks 2"), 10u);
+  EXPECT_EQ(summary.total.counts.cases, 10u);
+  EXPECT_EQ(summary.total.coverage.features.at("ranks 2"), 10u);
   EXPECT_EQ(summary.smallest.at("ranks 2").index, 0u);
   EXPECT_EQ(summary.failures.size(), 1u);
-  ASSERT_EQ(summary.others.size(), 1u);  // its small case was not read
   EXPECT_NE(to_text(summary).find("cases: 10 of 30 (33 %)"), std::string::npos) << to_text(summary);
   // (1 - p)^10 = 0.05 for p = 0.2589
   EXPECT_NE(excluded_line(summary).find("a further bug that fails one of 3 such cases"),
@@ -230,44 +186,30 @@ TEST(CampaignSummary, WithoutACaseNothingIsExcluded) {
   EXPECT_NE(to_json(summary).find("\"cases\": 0"), std::string::npos);
 }
 
-TEST(CampaignSummary, GroupsFailuresByTheirSignatures) {
+TEST(CampaignSummary, CountsFailuresByHowTheyEnd) {
   CampaignSummary summary = summarize(plan_of_three(), {}, {});
-  const auto add = [&summary](std::uint64_t index, const Case& small) {
-    CampaignFailure each{0, failure(index), ShrunkRecord{index, true, "", "", "", {}, 1}, small};
+  const auto add = [&summary](std::uint64_t index, Failing failing, bool reproduced) {
+    CampaignFailure each{0, failure(index), ShrunkRecord{index, reproduced, "s/a"}};
+    each.found.failing = failing;
     summary.failures.push_back(each);
   };
-  Case smaller = corpus_case("r01");
-  smaller.program.world = 2;
-  Case larger = smaller;
-  ++larger.program.world;
-  add(1, larger);
-  add(2, smaller);
-  add(3, corpus_case("n08"));
-  group_failures(summary);
-  ASSERT_EQ(summary.groups.size(), 2u);
-  EXPECT_EQ(summary.groups[0].indices, (std::vector<std::uint64_t>{1, 2}));
-  EXPECT_EQ(summary.groups[0].leader.found.index, 2u);  // the smaller one
-  EXPECT_EQ(summary.groups[1].indices, std::vector<std::uint64_t>{3});
-  EXPECT_NE(
-      groups_text(summary).find("needs more than group " + id_of(summary.groups[1].signature)),
-      std::string::npos)
-      << groups_text(summary);
-  // Leaders that have become alike make one group of two.
-  summary.groups[1].leader.small = smaller;
-  merge_groups(summary);
-  ASSERT_EQ(summary.groups.size(), 1u);
-  EXPECT_EQ(summary.groups[0].indices, (std::vector<std::uint64_t>{1, 2, 3}));
-}
-
-TEST(CampaignPage, NamesGroupsAndPairsThatWereNotSeen) {
-  CampaignSummary summary = summarize(plan_of_three(), {read(whole_log())}, {});
-  group_failures(summary);
-  const Result<std::string> page = campaign_page(summary, "lockstep");
-  if (!page) GTEST_SKIP() << page.error().failure().detail;
-  for (const char* text :
-       {"A campaign with 1 failing case in 0 groups", "were not made small",
-        "Cases and features over time", "has not begun", "<td class=\"number shaded\">0</td>"})
-    EXPECT_NE(page->find(text), std::string::npos) << text;
+  add(1, Failing::kDeadlock, false);
+  add(2, Failing::kWrongBits, false);
+  add(3, Failing::kWrongBits, true);
+  const std::vector<Ending> endings = endings_of(summary);
+  ASSERT_EQ(endings.size(), 2u);
+  EXPECT_EQ(endings[0].exit_code, static_cast<int>(Failing::kWrongBits));
+  EXPECT_EQ(endings[0].indices, (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_EQ(endings[0].case_files, std::vector<std::string>{"s/a"});
+  const std::string text = failures_text(summary, "dir", "lockstep");
+  EXPECT_NE(text.find("2 failing cases with exit code 65 (oracle: bits), 1 of them small:\n"
+                      "  lockstep replay dir/s/a\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1 failing case with exit code 66 (oracle: bits), none of them small; the "
+                      "first: lockstep generate 1 1"),
+            std::string::npos)
+      << text;
 }
 
 }  // namespace

@@ -67,51 +67,51 @@ std::map<std::string, SmallCase> smallest_of(const Json& records) {
   return out;
 }
 
-Json json_of(const RunReport& counts) {
-  Json json = {{"seconds", counts.seconds},
-               {"cases", counts.cases},
-               {"ok", counts.ok},
-               {"faulted_ok", counts.faulted_ok},
-               {"pairs", counts.determinism.pairs},
-               {"mismatches", counts.determinism.mismatches},
-               {"errors", counts.errors},
-               {"coverage_cases", counts.coverage_cases},
-               {"coverage", numbered(counts.coverage)},
-               {"faults_fired", counts.faults_fired},
-               {"unspecified", counts.unspecified}};
-  if (!counts.against.empty()) {
-    json["compared"] = counts.compared.programs;
-    json["compared_whole"] = counts.compared.whole;
+Json json_of(const RunReport& run) {
+  Json json = {{"seconds", run.seconds},
+               {"cases", run.counts.cases},
+               {"ok", run.counts.ok},
+               {"faulted_ok", run.counts.faulted_ok},
+               {"pairs", run.determinism.pairs},
+               {"mismatches", run.determinism.mismatches},
+               {"errors", run.counts.errors},
+               {"coverage_cases", run.coverage.cases},
+               {"coverage", numbered(run.coverage.features)},
+               {"faults_fired", run.coverage.faults_fired},
+               {"unspecified", run.counts.unspecified}};
+  if (!run.against.empty()) {
+    json["compared"] = run.compared.programs;
+    json["compared_whole"] = run.compared.whole;
   }
-  if (!counts.planted_bug.empty())
-    json["planted"] = {counts.planted_bug, counts.planted.reached, counts.planted.triggered};
+  if (!run.planted.id.empty())
+    json["planted"] = {run.planted.id, run.planted.seen.reached, run.planted.seen.triggered};
   return json;
 }
 
-RunReport counts_of(const Json& json) {
-  RunReport counts;
-  counts.seconds = json.at("seconds");
-  counts.cases = json.at("cases");
-  counts.ok = json.at("ok");
-  counts.faulted_ok = json.at("faulted_ok");
-  counts.determinism.pairs = json.at("pairs");
-  counts.determinism.mismatches = json.at("mismatches");
-  counts.errors = json.at("errors");
-  counts.coverage_cases = json.at("coverage_cases");
-  counts.coverage = named(json.at("coverage"));
-  counts.faults_fired = json.at("faults_fired").get<std::map<std::string, std::uint64_t>>();
-  counts.unspecified = json.at("unspecified").get<std::map<std::string, std::uint64_t>>();
-  counts.compared.programs = json.value("compared", std::uint64_t{0});
-  counts.compared.whole = json.value("compared_whole", std::uint64_t{0});
+RunReport run_of(const Json& json) {
+  RunReport run;
+  run.seconds = json.at("seconds");
+  run.counts.cases = json.at("cases");
+  run.counts.ok = json.at("ok");
+  run.counts.faulted_ok = json.at("faulted_ok");
+  run.determinism.pairs = json.at("pairs");
+  run.determinism.mismatches = json.at("mismatches");
+  run.counts.errors = json.at("errors");
+  run.coverage.cases = json.at("coverage_cases");
+  run.coverage.features = named(json.at("coverage"));
+  run.coverage.faults_fired = json.at("faults_fired").get<std::map<std::string, std::uint64_t>>();
+  run.counts.unspecified = json.at("unspecified").get<std::map<std::string, std::uint64_t>>();
+  run.compared.programs = json.value("compared", std::uint64_t{0});
+  run.compared.whole = json.value("compared_whole", std::uint64_t{0});
   if (const auto planted = json.find("planted"); planted != json.end()) {
-    counts.planted_bug = planted->at(0);
-    counts.planted = {planted->at(1), planted->at(2)};
+    run.planted.id = planted->at(0);
+    run.planted.seen = {planted->at(1), planted->at(2)};
   }
-  return counts;
+  return run;
 }
 
 BlockRecord block_of(const Json& json) {
-  BlockRecord block{json.at("begin"), json.at("end"), json.at("at"), counts_of(json), {}};
+  BlockRecord block{json.at("begin"), json.at("end"), json.at("at"), run_of(json), {}};
   block.smallest = smallest_of(json.at("smallest"));
   if (block.begin >= block.end) throw Json::out_of_range::create(401, "an empty block", &json);
   return block;
@@ -128,8 +128,7 @@ FailureRecord failure_of(const Json& json) {
 }
 
 ShrunkRecord shrunk_of(const Json& json) {
-  return {json.at("index"),     json.at("reproduced"), json.at("case_file"), json.at("message"),
-          json.at("diagnosis"), json.at("irrelevant"), json.at("executions")};
+  return {json.at("index"), json.at("reproduced"), json.at("case_file")};
 }
 
 // Adds what the line says, an object of one record.
@@ -207,7 +206,7 @@ std::string to_line(const StartRecord& record) {
 
 std::string to_line(const BlockRecord& record) {
   Json json = {{"begin", record.begin}, {"end", record.end}, {"at", record.at}};
-  json.update(json_of(record.counts));
+  json.update(json_of(record.run));
   json["smallest"] = json_of(record.smallest);
   return line_of("block", std::move(json));
 }
@@ -231,11 +230,7 @@ std::string to_line(const FailureRecord& record) {
 std::string to_line(const ShrunkRecord& record) {
   return line_of("shrunk", {{"index", record.index},
                             {"reproduced", record.reproduced},
-                            {"case_file", record.case_file},
-                            {"message", record.message},
-                            {"diagnosis", record.diagnosis},
-                            {"irrelevant", record.irrelevant},
-                            {"executions", record.executions}});
+                            {"case_file", record.case_file}});
 }
 
 std::string to_line(const EndRecord& record) {

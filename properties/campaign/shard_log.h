@@ -47,7 +47,7 @@ struct BlockRecord {
   std::uint64_t begin = 0;  // positions
   std::uint64_t end = 0;
   std::int64_t at = 0;  // when it was done
-  RunReport counts;     // of these cases, without failures
+  RunReport run;        // of these cases, without failures
   // By feature, of those in which the block has a smaller case than all blocks before it.
   std::map<std::string, SmallCase> smallest;
 };
@@ -69,10 +69,6 @@ struct ShrunkRecord {
   std::uint64_t index = 0;
   bool reproduced = false;
   std::string case_file;  // relative to the campaign's folder
-  std::string message;    // of the small case
-  std::string diagnosis;
-  std::vector<std::string> irrelevant;
-  std::uint64_t executions = 0;
 };
 
 struct EndRecord {

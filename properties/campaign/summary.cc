@@ -15,33 +15,27 @@ namespace {
 constexpr std::size_t kMaxShardLines = 64;
 constexpr std::size_t kMaxUnseen = 8;
 
-Signature signature_of(const CampaignPlan& plan, const Verdict& verdict,
-                       const std::optional<Case>& small, const std::vector<std::string>& fired) {
-  const std::string against = plan.against.empty() ? "" : " against " + plan.against;
-  return properties::signature_of(plan.subject + against, verdict, small, fired);
-}
-
 template <typename Key, typename Value>
 void add_counts(const std::map<Key, Value>& from, std::map<Key, Value>& to) {
   for (const auto& [name, count] : from) to[name] += count;
 }
 
-void add_block(const RunReport& counts, RunReport& total) {
-  total.seconds += counts.seconds;
-  total.cases += counts.cases;
-  total.ok += counts.ok;
-  total.faulted_ok += counts.faulted_ok;
-  total.compared.programs += counts.compared.programs;
-  total.compared.whole += counts.compared.whole;
-  total.coverage_cases += counts.coverage_cases;
-  total.errors += counts.errors;
-  total.determinism.pairs += counts.determinism.pairs;
-  total.determinism.mismatches += counts.determinism.mismatches;
-  if (!counts.planted_bug.empty()) total.planted_bug = counts.planted_bug;
-  total.planted += counts.planted;
-  add_counts(counts.coverage, total.coverage);
-  add_counts(counts.faults_fired, total.faults_fired);
-  add_counts(counts.unspecified, total.unspecified);
+void add_block(const RunReport& run, RunReport& total) {
+  total.seconds += run.seconds;
+  total.counts.cases += run.counts.cases;
+  total.counts.ok += run.counts.ok;
+  total.counts.faulted_ok += run.counts.faulted_ok;
+  total.compared.programs += run.compared.programs;
+  total.compared.whole += run.compared.whole;
+  total.coverage.cases += run.coverage.cases;
+  total.counts.errors += run.counts.errors;
+  total.determinism.pairs += run.determinism.pairs;
+  total.determinism.mismatches += run.determinism.mismatches;
+  if (!run.planted.id.empty()) total.planted.id = run.planted.id;
+  total.planted.seen += run.planted.seen;
+  add_counts(run.coverage.features, total.coverage.features);
+  add_counts(run.coverage.faults_fired, total.coverage.faults_fired);
+  add_counts(run.counts.unspecified, total.counts.unspecified);
 }
 
 std::string state_of(const ShardHistory& history, bool is_running, bool is_complete) {
@@ -81,16 +75,16 @@ void add_progress(const std::vector<ShardHistory>& shards, CampaignSummary& summ
   std::uint64_t cases = 0;
   RunProgress newest;
   for (const auto& [at, block] : blocks) {
-    cases += block->counts.cases;
-    for (const auto& [name, count] : block->counts.coverage) features.insert(name);
+    cases += block->run.counts.cases;
+    for (const auto& [name, count] : block->run.coverage.features) features.insert(name);
     const RunProgress now{static_cast<double>(at - start.value_or(at)), cases, features.size()};
     if (now.features > newest.features) newest = now;
-    std::vector<RunProgress>& progress = summary.total.progress;
+    std::vector<RunProgress>& progress = summary.total.coverage.progress;
     if (!progress.empty() && progress.back().seconds == now.seconds) progress.pop_back();
     progress.push_back(now);
   }
-  if (summary.total.progress.empty()) return;
-  summary.last_feature_seconds = summary.total.progress.back().seconds - newest.seconds;
+  if (summary.total.coverage.progress.empty()) return;
+  summary.last_feature_seconds = summary.total.coverage.progress.back().seconds - newest.seconds;
   summary.last_feature_cases = cases - newest.cases;
 }
 
@@ -101,9 +95,9 @@ bool is_smaller(const SmallCase& a, const SmallCase& b) {
 void add_shard(const ShardHistory& history, CampaignSummary& summary) {
   ShardSummary& shard = summary.shards.at(history.shard.number);
   for (const BlockRecord& block : history.blocks) {
-    add_block(block.counts, summary.total);
+    add_block(block.run, summary.total);
     shard.cases += block.end - block.begin;
-    shard.seconds += block.counts.seconds;
+    shard.seconds += block.run.seconds;
     for (const auto& [feature, small] : block.smallest) {
       const auto [at, is_new] = summary.smallest.try_emplace(feature, small);
       if (!is_new && is_smaller(small, at->second)) at->second = small;
@@ -111,7 +105,7 @@ void add_shard(const ShardHistory& history, CampaignSummary& summary) {
   }
   shard.failures = history.failures.size();
   for (const auto& [index, failure] : history.failures) {
-    CampaignFailure each{history.shard.number, failure, {}, {}};
+    CampaignFailure each{history.shard.number, failure, {}};
     const auto shrunk = history.shrunk.find(index);
     if (shrunk != history.shrunk.end()) each.shrunk = shrunk->second;
     summary.failures.push_back(std::move(each));
@@ -143,7 +137,7 @@ std::string pairs_text(const CampaignSummary& summary) {
   for (const std::string& pair : pairs)
     if (!summary.smallest.contains(pair)) unseen.push_back(pair);
   std::string out = fmt::format("features seen: {} of {}; pairs of features: {} of {}",
-                                summary.total.coverage.size(), feature_count(),
+                                summary.total.coverage.features.size(), feature_count(),
                                 pairs.size() - unseen.size(), pairs.size());
   if (unseen.empty()) return out + "\n";
   const std::size_t shown = std::min(unseen.size(), kMaxUnseen);
@@ -196,50 +190,29 @@ CampaignSummary summarize(const CampaignPlan& plan, const std::vector<ShardHisto
   return summary;
 }
 
-void merge_groups(CampaignSummary& summary) {
-  std::map<Signature, FailureGroup> groups;
-  for (FailureGroup& group : summary.groups) {
-    const CampaignFailure& leader = group.leader;
-    const Verdict verdict{leader.found.failing, leader.found.oracle, leader.shrunk->message, {}};
-    group.signature = signature_of(summary.plan, verdict, leader.small, leader.found.fired);
-    const auto [at, is_new] = groups.try_emplace(group.signature, group);
-    if (is_new) continue;
-    FailureGroup& first = at->second;
-    first.indices.insert(first.indices.end(), group.indices.begin(), group.indices.end());
-    std::sort(first.indices.begin(), first.indices.end());
-    if (size_of(*leader.small) < size_of(*first.leader.small)) first.leader = leader;
-  }
-  summary.groups.clear();
-  for (auto& [signature, group] : groups) summary.groups.push_back(std::move(group));
-  std::stable_sort(summary.groups.begin(), summary.groups.end(),
-                   [](const FailureGroup& a, const FailureGroup& b) {
-                     return a.indices.size() > b.indices.size();
-                   });
-}
-
-void group_failures(CampaignSummary& summary) {
-  std::map<std::pair<int, std::string>, OtherFailures> others;
-  summary.groups.clear();
+std::vector<Ending> endings_of(const CampaignSummary& summary) {
+  std::map<std::pair<int, std::string>, Ending> by_ending;
   for (const CampaignFailure& failure : summary.failures) {
-    if (failure.small) {
-      summary.groups.push_back({{}, failure, {failure.found.index}, ""});
-      continue;
-    }
     const int exit_code = static_cast<int>(failure.found.failing);
-    OtherFailures& other = others[{exit_code, failure.found.oracle}];
-    other.exit_code = exit_code;
-    other.oracle = failure.found.oracle;
-    ++(failure.shrunk && !failure.shrunk->reproduced ? other.not_reproduced : other.not_shrunk);
+    Ending& ending = by_ending[{exit_code, failure.found.oracle}];
+    ending.exit_code = exit_code;
+    ending.oracle = failure.found.oracle;
+    ending.indices.push_back(failure.found.index);
+    if (failure.shrunk && failure.shrunk->reproduced)
+      ending.case_files.push_back(failure.shrunk->case_file);
   }
-  merge_groups(summary);
-  summary.others.clear();
-  for (const auto& [ending, other] : others) summary.others.push_back(other);
+  std::vector<Ending> out;
+  for (auto& [key, ending] : by_ending) out.push_back(std::move(ending));
+  std::stable_sort(out.begin(), out.end(), [](const Ending& a, const Ending& b) {
+    return a.indices.size() > b.indices.size();
+  });
+  return out;
 }
 
 // A bug that shows in a share p of the cases survives n independent cases with probability
 // (1 - p)^n. A case that fails may hide another bug, so only those that passed count.
 std::string excluded_line(const CampaignSummary& summary) {
-  const std::uint64_t passed = summary.total.ok + summary.total.faulted_ok;
+  const std::uint64_t passed = summary.total.counts.ok + summary.total.counts.faulted_ok;
   if (passed == 0) return {};
   constexpr double kMissed = 0.05;
   const double share = 1 - std::pow(kMissed, 1 / static_cast<double>(passed));
@@ -279,16 +252,17 @@ std::string to_text(const CampaignSummary& summary) {
   std::string share;
   if (summary.cases)
     share = fmt::format(" of {} ({:.0f} %)", *summary.cases,
-                        100.0 * static_cast<double>(total.cases) /
+                        100.0 * static_cast<double>(total.counts.cases) /
                             static_cast<double>(std::max<std::uint64_t>(*summary.cases, 1)));
-  out += fmt::format(
-      "cases: {}{}, {} ok, {} ok with faults, {} failing, in {:.0f} s of all shards\n", total.cases,
-      share, total.ok, total.faulted_ok, summary.failures.size(), total.seconds);
-  out += counts_line("faults fired:", total.faults_fired);
-  if (!total.unspecified.empty())
-    out += fmt::format("errors judged: {}; ", total.errors) +
-           counts_line("left open:", total.unspecified);
-  out += planted_line(total.planted_bug, total.planted);
+  out +=
+      fmt::format("cases: {}{}, {} ok, {} ok with faults, {} failing, in {:.0f} s of all shards\n",
+                  total.counts.cases, share, total.counts.ok, total.counts.faulted_ok,
+                  summary.failures.size(), total.seconds);
+  out += counts_line("faults fired:", total.coverage.faults_fired);
+  if (!total.counts.unspecified.empty())
+    out += fmt::format("errors judged: {}; ", total.counts.errors) +
+           counts_line("left open:", total.counts.unspecified);
+  out += planted_line(total.planted.id, total.planted.seen);
   out += pairs_text(summary);
   if (total.determinism.pairs > 0)
     out += fmt::format("run twice: {}, different: {}\n", total.determinism.pairs,
@@ -298,29 +272,20 @@ std::string to_text(const CampaignSummary& summary) {
   return out;
 }
 
-std::string groups_text(const CampaignSummary& summary) {
+std::string failures_text(const CampaignSummary& summary, const std::string& folder,
+                          const std::string& program) {
   std::string out;
-  for (const FailureGroup& group : summary.groups) {
-    out += fmt::format("group {}: {} failing case{}, the smallest is {} ({})\n",
-                       id_of(group.signature), group.indices.size(),
-                       group.indices.size() == 1 ? "" : "s", group.leader.found.index,
-                       group.leader.shrunk->case_file);
-    out += to_string(group.signature);
-    for (const FailureGroup& other : summary.groups)
-      if (needs_more_than(group.signature, other.signature))
-        out += fmt::format(
-            "it needs more than group {}: look at that one first, the cause may be one\n",
-            id_of(other.signature));
-    if (!group.block.empty()) out += "\n" + group.block;
-    out += "\n";
-  }
-  for (const OtherFailures& other : summary.others) {
-    const std::string how = fmt::format("exit code {} (oracle: {})", other.exit_code, other.oracle);
-    if (other.not_shrunk > 0)
-      out += fmt::format("{} more with {} were not made small; triage --all does that\n",
-                         other.not_shrunk, how);
-    if (other.not_reproduced > 0)
-      out += fmt::format("{} with {} did not fail again\n", other.not_reproduced, how);
+  for (const Ending& ending : endings_of(summary)) {
+    out += fmt::format("{} failing case{} with exit code {} (oracle: {})", ending.indices.size(),
+                       ending.indices.size() == 1 ? "" : "s", ending.exit_code, ending.oracle);
+    if (ending.case_files.empty()) {
+      out += fmt::format(", none of them small; the first: {}\n",
+                         generate_line(summary.plan, ending.indices.front(), program));
+      continue;
+    }
+    out += fmt::format(", {} of them small:\n", ending.case_files.size());
+    for (const std::string& file : ending.case_files)
+      out += fmt::format("  {} replay {}/{}\n", program, folder, file);
   }
   return out;
 }

@@ -1,5 +1,5 @@
-// CampaignSummary: what all shards of a campaign have done together, and their failures in groups.
-// Every case counts once.
+// CampaignSummary: what all shards of a campaign have done together, and their failures by how they
+// end. Every case counts once.
 //
 // These are pure functions of their arguments.
 #pragma once
@@ -13,7 +13,6 @@
 
 #include "properties/campaign/plan.h"
 #include "properties/campaign/shard_log.h"
-#include "properties/campaign/signature.h"
 
 namespace lockstep::properties {
 
@@ -22,23 +21,14 @@ struct CampaignFailure {
   std::uint64_t shard = 0;
   FailureRecord found;
   std::optional<ShrunkRecord> shrunk;  // nothing: it was not made small
-  std::optional<Case> small;           // of a case that was, and failed again
 };
 
-// Failures with one signature. The leader is the smallest of them.
-struct FailureGroup {
-  Signature signature;
-  CampaignFailure leader;
-  std::vector<std::uint64_t> indices;  // of all, ascending
-  std::string block;                   // what people read about the leader; empty without triage
-};
-
-// Failures without a small case.
-struct OtherFailures {
+// Failures with one exit code and oracle.
+struct Ending {
   int exit_code = 0;
   std::string oracle;
-  std::uint64_t not_shrunk = 0;
-  std::uint64_t not_reproduced = 0;  // they did not fail again
+  std::vector<std::uint64_t> indices;   // of all, ascending
+  std::vector<std::string> case_files;  // of those that were made small and failed again
 };
 
 struct ShardSummary {
@@ -57,10 +47,8 @@ struct CampaignSummary {
   std::optional<std::uint64_t> cases;  // of the whole campaign, if it has an end
   std::map<std::string, SmallCase> smallest;  // by feature
   std::vector<CampaignFailure> failures;      // ascending by index
-  std::vector<FailureGroup> groups;           // the largest first
-  std::vector<OtherFailures> others;
-  std::vector<std::string> remarks;  // what a person should know about the logs
-  double last_feature_seconds = 0;   // since the campaign has seen a new feature
+  std::vector<std::string> remarks;           // what a person should know about the logs
+  double last_feature_seconds = 0;            // since the campaign has seen a new feature
   std::uint64_t last_feature_cases = 0;
 };
 
@@ -68,10 +56,8 @@ struct CampaignSummary {
 CampaignSummary summarize(const CampaignPlan& plan, const std::vector<ShardHistory>& shards,
                           const std::set<std::uint64_t>& running);
 
-// Sorts the failures of the summary into groups. Their small cases must be there.
-void group_failures(CampaignSummary& summary);
-// Makes one group of those whose leaders have the same signature, after leaders have changed.
-void merge_groups(CampaignSummary& summary);
+// The failures of the summary, the ending of most of them first.
+std::vector<Ending> endings_of(const CampaignSummary& summary);
 
 // What the campaign excludes with 95 % confidence; empty before the first case that has passed.
 std::string excluded_line(const CampaignSummary& summary);
@@ -82,8 +68,10 @@ std::string generate_line(const CampaignPlan& plan, std::uint64_t index,
                           const std::string& program);
 
 std::string to_text(const CampaignSummary& summary);
-std::string groups_text(
-    const CampaignSummary& summary);  // the groups, with blocks if there are any
+// A line for each ending, and commands that replay a case and make it smaller. `folder`: the
+// campaign's; `program`: lockstep's name.
+std::string failures_text(const CampaignSummary& summary, const std::string& folder,
+                          const std::string& program);
 std::string to_json(const CampaignSummary& summary);
 
 }  // namespace lockstep::properties

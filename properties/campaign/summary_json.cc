@@ -34,23 +34,6 @@ Json json_of_failure(const CampaignFailure& failure) {
   return json;
 }
 
-Json json_of_group(const FailureGroup& group) {
-  const Signature& signature = group.signature;
-  return {{"id", id_of(signature)},
-          {"subject", signature.subject},
-          {"exit_code", signature.exit_code},
-          {"oracle", signature.oracle},
-          {"clauses", signature.clauses},
-          {"shape", signature.shape},
-          {"faults", signature.faults},
-          {"waits", signature.waits},
-          {"cases", group.indices},
-          {"leader", group.leader.found.index},
-          {"case_file", group.leader.shrunk->case_file},
-          {"message", group.leader.shrunk->message},
-          {"irrelevant", group.leader.shrunk->irrelevant}};
-}
-
 Json json_of_pairs(const CampaignSummary& summary) {
   Json pairs = Json::object();
   for (const std::string& pair : pairs_of_features()) {
@@ -74,35 +57,26 @@ std::string to_json(const CampaignSummary& summary) {
                {"subject", plan.subject},
                {"against", plan.against},
                {"seed", plan.seed},
-               {"cases", total.cases},
-               {"ok", total.ok},
-               {"faulted_ok", total.faulted_ok},
+               {"cases", total.counts.cases},
+               {"ok", total.counts.ok},
+               {"faulted_ok", total.counts.faulted_ok},
                {"seconds", total.seconds},
                {"excluded", excluded_line(summary)},
-               {"coverage_cases", total.coverage_cases},
-               {"coverage", Json(total.coverage)},
-               {"faults_fired", Json(total.faults_fired)},
-               {"errors_judged", total.errors},
-               {"unspecified", Json(total.unspecified)},
+               {"coverage_cases", total.coverage.cases},
+               {"coverage", Json(total.coverage.features)},
+               {"faults_fired", Json(total.coverage.faults_fired)},
+               {"errors_judged", total.counts.errors},
+               {"unspecified", Json(total.counts.unspecified)},
                {"determinism",
                 {{"pairs", total.determinism.pairs}, {"mismatches", total.determinism.mismatches}}},
                {"shards", Json::array()},
                {"failures", Json::array()},
-               {"groups", Json::array()},
                {"smallest", json_of_pairs(summary)},
                {"notes", summary.remarks}};
   if (summary.cases) json["of_cases"] = *summary.cases;
   for (const ShardSummary& shard : summary.shards) json["shards"].push_back(json_of_shard(shard));
   for (const CampaignFailure& failure : summary.failures)
     json["failures"].push_back(json_of_failure(failure));
-  for (const FailureGroup& group : summary.groups) {
-    json["groups"].push_back(json_of_group(group));
-    Json& others = json["groups"].back()["needs_more_than"];
-    others = Json::array();
-    for (const FailureGroup& other : summary.groups)
-      if (needs_more_than(group.signature, other.signature))
-        others.push_back(id_of(other.signature));
-  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "properties/case/case.h"
+#include "properties/case/enum_values.h"
 #include "properties/case/environment_fields.h"
 #include "properties/case/field.h"
 #include "properties/case/keeps.h"
@@ -262,8 +263,7 @@ struct Table<reference::Replicated> {
            .phrase = " of rank {}",
            .place = Place::kFourth,
            .when =
-               [](const P& program) {
-    return program.options.hook == reference::Hook::kPowerSgd; },
+               [](const P& program) { return program.options.hook == reference::Hook::kPowerSgd; },
            .feature = "power_sgd: rank 2",
            .percent = 75,
            .choices = kPowerSgdRanks,
@@ -279,8 +279,7 @@ struct Table<reference::Replicated> {
             {.clause = "S3",
              .phrase = "; broadcast at construction alone",
              .place = Place::kApart,
-             .when = [](const P& program) {
-    return !program.buffers.empty(); },
+             .when = [](const P& program) { return !program.buffers.empty(); },
              .feature = "buffers broadcast at construction alone"}),
       field("chunk_bytes", &R::chunk_bytes,
             {.clause = "S3", .keeps = keeps::broadcasts, .keeps_errors = true}),
@@ -288,8 +287,7 @@ struct Table<reference::Replicated> {
             {.clause = "S2", .needs = kJoin, .place = Place::kApart, .keeps = keeps::even_inputs}),
       field("first_bucket_bytes", &R::first_bucket_bytes,
             {.clause = "B1",
-             .when = [](const P& program) {
-    return !is_after_backward(program); },
+             .when = [](const P& program) { return !is_after_backward(program); },
              .keeps = keeps::layout}),
       field("bucket_bytes", &R::bucket_bytes, {.clause = "B1", .keeps = keeps::layout}),
       field("last_bucket_bytes", &R::last_bucket_bytes,
@@ -297,8 +295,7 @@ struct Table<reference::Replicated> {
              .needs = kThreeLimits,
              .phrase = ", then {}",
              .place = Place::kSecond,
-             .when = [](const P& program) {
-    return !is_after_backward(program); },
+             .when = [](const P& program) { return !is_after_backward(program); },
              .percent = 40,
              .choices = kLastLimits,
              .stream = "limits",
@@ -320,8 +317,7 @@ struct Table<reference::Replicated> {
           {.clause = "S2", .phrase = "; raises as soon as some have none", .place = Place::kApart}),
       field("group_each", &R::group_each,
             {.clause = "F7",
-             .when = [](const P& program) {
-    return reference::reducer_count(program) > 1; },
+             .when = [](const P& program) { return reference::reducer_count(program) > 1; },
              .feature = "two reducers, each on a group of its own",
              .keeps = keeps::always}),
       field("two_groups", &R::two_groups,
@@ -497,220 +493,5 @@ using Records =
                reference::Forward, reference::Node, reference::Input, reference::Backward,
                faults::Fault, reference::Buffer, reference::Replicated, reference::Misfit, Schedule,
                Schedule::Deviation, Switch, Environment, TorchOptions>;
-
-template <>
-struct Values<reference::DType> {
-  static constexpr Value list[] = {{"float32"},
-                                   {.name = "float64", .needs = kFloat64},
-                                   {.name = "float16", .needs = kFloat16},
-                                   {.name = "bfloat16", .needs = kBFloat16},
-                                   {.name = "complex64", .needs = kComplex64}};
-};
-template <>
-struct Values<reference::Mode> {
-  static constexpr Value list[] = {
-      {"plain"}, {.name = "dynamic", .needs = kDynamic}, {.name = "static", .needs = kStatic}};
-};
-template <>
-struct Values<reference::PassKind> {
-  static constexpr Value list[] = {
-      {"synced"}, {.name = "no_sync", .needs = kNoSync}, {.name = "no_grad", .needs = kNoGrad}};
-};
-template <>
-struct Values<reference::ZeroGrad> {
-  static constexpr Value list[] = {
-      {.name = "undefine", .phrase = "zero_grad to none"},
-      {.name = "fill", .phrase = "zero_grad to zeros"},
-      {.name = "keep", .phrase = "no zero_grad"},
-      {.name = "replace", .needs = kSetGradients, .phrase = "gradients replaced"},
-      {.name = "swap", .needs = kSetGradients, .phrase = "gradients swapped"}};
-};
-template <>
-struct Values<reference::Recompute> {
-  static constexpr Value list[] = {
-      {"none", 28},
-      {"once", 38, kRecompute,
-       "in a checkpoint of the whole model: ", "a checkpoint around the whole model"},
-      {"twice", 24, kRecompute,
-       "in two checkpoints of the whole model, the second ignores that it is refused: ",
-       "two checkpoints around the whole model, and the refusal ignored"},
-      {"twice_fails", 10, kRecompute,
-       "in two checkpoints of the whole model, the second fails as it is refused: ",
-       "two checkpoints around the whole model, and the refusal an error (P1)"}};
-};
-// The largest values come last, and not in every program (generate/reach.h).
-template <>
-struct Values<reference::Values> {
-  static constexpr Value list[] = {{"exact", 45},
-                                   {"general", 37, kRounding},
-                                   {"special", 18, kSpecial},
-                                   {"largest", 0, kRounding}};
-};
-template <>
-struct Values<reference::Order> {
-  static constexpr Value list[] = {
-      {"ring"}, {.name = "bcube", .needs = kBcube}, {.name = "rank", .needs = kRankOrder}};
-};
-template <>
-struct Values<reference::Hook> {
-  static constexpr Value list[] = {{"none", 0},  {"allreduce", 15}, {"fp16", 25},
-                                   {"bf16", 25}, {"elsewhere", 95}, {"power_sgd", 50}};
-};
-template <>
-struct Values<reference::HookResult> {
-  static constexpr Value list[] = {
-      {"mean", 52},
-      {"sum", 16, {}, " that returns the sum", "hook: it returns the sum"},
-      {"local", 16, {}, " that returns what the rank has", "hook: it returns what the rank has"},
-      {"zeros", 16, {}, " that returns zeros", "hook: it returns zeros"}};
-};
-template <>
-struct Values<reference::HookCompletion> {
-  static constexpr Value list[] = {
-      {"immediate", 50},
-      {"late", 25, {}, ", its futures complete late", "hook: futures complete late"},
-      {"reversed", 25, {}, ", its futures complete in reversed order"}};
-};
-template <>
-struct Values<reference::HookBackward> {
-  static constexpr Value list[] = {
-      {"none", 50},
-      {"own", 15, {}, ", it runs a backward of its own graph", "hook: a backward of its own graph"},
-      {"taken",
-       15,
-       {},
-       ", it runs a backward to a gradient that the pass has taken",
-       "hook: a backward to a gradient that the pass has taken"},
-      {"all",
-       20,
-       {},
-       ", it runs backwards without gradients to all parameters",
-       "hook: backwards to all parameters"}};
-};
-template <>
-struct Values<reference::Join> {
-  static constexpr Value list[] = {
-      {"none"},
-      {.name = "by_all", .phrase = "; the mean is over all ranks"},
-      {.name = "by_active", .phrase = "; the mean is over those that train"}};
-};
-template <>
-struct Values<reference::Transport> {
-  static constexpr Value list[] = {
-      {"host"},
-      {.name = "staged", .phrase = "; on a GPU, staged on the host"},
-      {.name = "nccl", .phrase = "; on a GPU, by NCCL", .feature = "on a GPU, by NCCL"}};
-};
-template <>
-struct Values<reference::MisfitKind> {
-  // The phrase says what the rank of a misfit has; {} is a parameter.
-  static constexpr Value list[] = {
-      {.name = "none", .phrase = "nothing"},
-      {.name = "mode", .phrase = "another mode"},
-      {.name = "views", .phrase = "another gradient_as_bucket_view"},
-      {.name = "order", .phrase = "another order of additions"},
-      {.name = "rebuild", .phrase = "another rebuild_buckets"},
-      {.name = "manual_sync", .phrase = "another auto_sync"},
-      {.name = "limits", .phrase = "one bucket limit more"},
-      {.name = "chunk", .phrase = "another limit of broadcast chunks"},
-      {.name = "keep_buffers", .phrase = "another broadcast_buffers"},
-      {.name = "hook", .phrase = "another communication hook"},
-      {.name = "launch", .phrase = "another schedule"},
-      {.name = "pinned", .phrase = "another pinned layout"},
-      {.name = "verify", .phrase = "another verify_payload"},
-      {.name = "fewer_parameters", .phrase = "no parameter {}"},
-      {.name = "more_parameters", .phrase = "one parameter more"},
-      {.name = "sizes", .phrase = "another size of parameter {}"},
-      {.name = "strides", .phrase = "other strides of parameter {}"},
-      {.name = "dtype", .phrase = "another dtype of parameter {}"},
-      {.name = "name", .phrase = "another name of parameter {}"},
-      {.name = "frozen",
-       .phrase = "parameter {} frozen where the others do not, or the other way round"},
-      {.name = "sparse",
-       .phrase = "parameter {} sparse where the others do not, or the other way round"},
-      {.name = "swapped", .phrase = "parameter {} in the place of another one"},
-      {.name = "ignored", .phrase = "parameter {} ignored"},
-      {.name = "more_buffers", .phrase = "one buffer more"},
-      {.name = "more_replicas", .phrase = "one replica more"},
-      {.name = "unknown_name", .phrase = "the name of nothing in its list of ignored ones"},
-      {.name = "no_limits", .phrase = "no bucket limits"},
-      {.name = "no_trace", .phrase = "no trace"},
-      {.name = "two_modes", .phrase = "two modes at once"},
-      {.name = "verify_native", .phrase = "verified payloads in the order of the transport"},
-      {.name = "null_parameter", .phrase = "null in place of parameter {}"},
-      {.name = "null_buffer", .phrase = "a buffer that is null, has no value, or has holes"},
-      {.name = "holes", .phrase = "holes in parameter {}"},
-      {.name = "replica_sizes", .phrase = "a replica in which parameter {} has another size"},
-      {.name = "replica_list", .phrase = "a replica with a shorter list of parameters"},
-      {.name = "group_dtype",
-       .phrase = "a group that cannot sum its dtypes, or a backward group of other ranks"},
-      {.name = "group_device",
-       .phrase = "a group that cannot reach its device, or a backward group of other ranks"},
-      {.name = "group_verify",
-       .phrase = "a group that cannot verify payloads, or a backward group of other ranks"},
-      {.name = "layout", .phrase = "a pinned layout of other parameters, as every rank has"},
-      {.name = "replica_buffer",
-       .phrase = "a replica in which a buffer has another dtype or size, or no value, or is that "
-                 "of the first replica"},
-  };
-  static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
-};
-template <>
-struct Values<TorchOptions::Finalization> {
-  static constexpr Value list[] = {
-      {"automatic"},
-      {"after", 45, {}, "; the user ends each pass, after backward"},
-      {"in_hook", 30, {}, "; the user ends each pass, in a hook of its first parameter"},
-      {"always", 8, {}, "; the user ends each pass, also where there is none"},
-      {"twice", 8, {}, "; the user ends each pass twice"},
-      {"never", 9, {}, "; nobody ends a pass"}};
-};
-template <>
-struct Values<reference::Launch> {
-  static constexpr Value list[] = {
-      {"overlapped"}, {.name = "after_backward", .phrase = "; reduced after backward"}};
-};
-template <>
-struct Values<reference::Node::Kind> {
-  static constexpr Value list[] = {{"use"},
-                                   {"sum"},
-                                   {"scale"},
-                                   {.name = "stop", .needs = kUndefined},
-                                   {"detach"},
-                                   {"split"},
-                                   {.name = "checkpoint", .needs = kCheckpoint}};
-};
-template <>
-struct Values<Schedule::Policy> {
-  // portfolio.h has the weights: they differ between transports.
-  static constexpr Value list[] = {{.name = "default", .phrase = "default"},
-                                   {.name = "random_walk", .phrase = "random walk"},
-                                   {.name = "stay_biased", .phrase = "stay-biased walk"},
-                                   {.name = "round_robin", .phrase = "round robin"},
-                                   {.name = "pos", .phrase = "partial order sampling"},
-                                   {.name = "pct", .phrase = "probabilistic concurrency testing"},
-                                   {.name = "delay_bounded", .phrase = "delay-bounded scheduling"},
-                                   {.name = "urw", .phrase = "uniform random walk"},
-                                   {.name = "surw", .phrase = "selectively uniform random walk"}};
-};
-template <>
-struct Values<faults::Kind> {
-  static constexpr Value list[] = {
-      {"message_delay"},   {"message_stall"},    {"operation_delay"},
-      {"operation_stall"}, {"operation_error"},  {"call_error"},
-      {"link_reset"},      {"rank_exit"},        {"rank_pause"},
-      {"node_throws"},     {"slow_thread"},      {.name = "hook_fails", .needs = kHookCalls},
-      {"payload_flip"},    {"payload_truncate"}, {"payload_swap"},
-      {"payload_stale"},   {"payload_shift"},    {"connect_error"},
-      {"store_delay"},     {"store_error"},      {"store_torn"},
-      {"net_partition"},   {"net_loss"},         {"net_reset"},
-      {"net_reject"},      {"net_half_open"},    {"net_bandwidth"},
-      {"net_mtu"},         {"net_delay"},        {"net_cut"},
-      {"node_stop"},       {"node_memory"},      {"node_descriptors"},
-      {"node_clock"},      {"store_full"},       {"store_dead"},
-      {"store_slow"},      {"rank_replaced"},    {"rank_left_out"},
-      {"memory_refused"},  {"user_abort"}};
-  static_assert(std::size(list) == faults::kKinds);
-};
 
 }  // namespace lockstep::properties::fields

@@ -1,5 +1,5 @@
 // campaign: many processes, on many machines, fuzz one seed together, in one folder. Each runs a
-// shard (`fuzz --campaign`); `campaign report|merge|triage` look at what all of them have done. See
+// shard (`fuzz --campaign`); `campaign report|merge` look at what all of them have done. See
 // properties/campaign/README.md.
 #pragma once
 
@@ -17,20 +17,16 @@ int run_shard(const FuzzOptions& options);
 struct CampaignCommandOptions {
   std::string folder;
   std::string json;
-  std::string html;
-  std::string out;             // merge: for the cases; empty: FOLDER/merged
-  double shrink_seconds = 60;  // triage: for the leader of each group
-  // merge, triage: what to run; empty: what the campaign names, if that is a part of this program.
+  std::string out;  // merge: for the cases; empty: FOLDER/merged
+  // merge: what to run; empty: what the campaign names, if that is a part of this program.
   std::string subject;
   std::string against;
-  bool all = false;     // triage: makes every failing case small that is not yet
   std::string program;  // the program's name in commands to replay a case
 };
 
 // Each returns 0, the exit code of a failure that the campaign has found, 1 if there is no campaign
-// or something cannot be written, 2 if no case has run yet, and 130 after Ctrl-C.
+// or something cannot be written, 2 if no case has run yet.
 int run_campaign_report(const CampaignCommandOptions& options);
 int run_campaign_merge(const CampaignCommandOptions& options);
-int run_campaign_triage(const CampaignCommandOptions& options);
 
 }  // namespace lockstep::properties

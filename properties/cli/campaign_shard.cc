@@ -191,10 +191,10 @@ class ShardRun {
     block.begin = begin;
     block.end = totals.next;
     block.at = unix_now();
-    block.counts.against = plan_.against;
-    block.counts.planted_bug = planted_bug_of(options_.subject);
-    block.counts.seconds = seconds;
-    copy_totals(totals, block.counts);
+    block.run.against = plan_.against;
+    block.run.planted.id = planted_bug_of(options_.subject);
+    block.run.seconds = seconds;
+    copy_totals(totals, block.run);
     for (const auto& [feature, indices] : totals.smallest)
       for (const std::uint64_t index : indices) {
         const SmallCase small{index, size_of(case_of(worker_plan(), index))};
@@ -202,8 +202,8 @@ class ShardRun {
       }
     LOCKSTEP_RETURN_IF_ERROR(files_.append(to_line(block)));
     LOCKSTEP_RETURN_IF_ERROR(files_.sync());
-    ok_ += block.counts.ok;
-    faulted_ok_ += block.counts.faulted_ok;
+    ok_ += block.run.counts.ok;
+    faulted_ok_ += block.run.counts.faulted_ok;
     history_.blocks.push_back(std::move(block));
     std::sort(history_.blocks.begin(), history_.blocks.end(),
               [](const BlockRecord& a, const BlockRecord& b) { return a.begin < b.begin; });
@@ -285,13 +285,8 @@ class ShardRun {
     if (const Status status = write_case(path, small.value, about(failure), found_with(plan_));
         !status.ok())
       return print_lost(failure.index, status);
-    ShrunkRecord record{failure.index,
-                        small.reproduced,
-                        path.substr(campaign_.folder.size() + 1),
-                        small.outcome.verdict.message,
-                        small.outcome.diagnosis,
-                        small.irrelevant,
-                        small.executions};
+    const ShrunkRecord record{failure.index, small.reproduced,
+                              path.substr(campaign_.folder.size() + 1)};
     history_.shrunk.insert_or_assign(failure.index, record);
     if (const Status status = files_.append(to_line(record)); !status.ok())
       return print_lost(failure.index, status);
@@ -356,8 +351,8 @@ class ShardRun {
     out += is_complete_ ? "the shard has run all of its cases\n"
                         : "the same command goes on where it stopped\n";
     if (!history_.failures.empty())
-      out += fmt::format("failures in groups: {} campaign triage {}\n", options_.program,
-                         campaign_.folder);
+      out +=
+          fmt::format("all failures: {} campaign report {}\n", options_.program, campaign_.folder);
     return out;
   }
 

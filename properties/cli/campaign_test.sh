@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
-# campaign_test.sh PROGRAM SUBJECTS: campaigns without a cluster. Shards that are processes of one folder, one of them
-# killed in the middle, do together what one process does alone; triage groups failures by their causes; bad input gives
-# one line and an exit code, and loses nothing.
+# campaign_test.sh PROGRAM: campaigns without a cluster. Shards that are processes of one folder, one of them killed in the
+# middle, do together what one process does alone; bad input gives one line and an exit code, and loses nothing.
 program=$1
-subjects=$2
 # shellcheck source=properties/cli/expect.sh
 source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
 unset "${!SLURM_@}" "${!OMPI_@}" "${!PMI_@}" JOB_COMPLETION_INDEX
@@ -53,30 +51,19 @@ for what in 'r["cases"]' 'r["ok"]' 'r["faulted_ok"]' 'r["coverage"]' 'r["faults_
   [[ $(json plain.json "$what") == "$(json two.json "$what")" ]] || fail "a campaign and fuzz differ in $what"
 done
 
-# Many failures of one bug are two groups: in static mode it counts local passes, those of a step, or those of a forward
-# beside a synced one. A shard that is complete does nothing more.
+# Failures are counted by how they end, with a command for each that is small; the file says with which subject it was found.
 "$program" fuzz --campaign single --shard 0/1 --cases 1500 --seed 2 --subject seeded:R02 >out 2>err
 [[ $? -eq 71 ]] || fail "the planted bug R02 is not found"
-expect 71 "failing cases in 2 groups" "$program" campaign triage single --json groups.json --html triage.html
-grep -qE '^(run|found): .*; Lockstep [0-9a-f]' out || fail "a group's smallest case does not say of which commit the program was"
-[[ $(json groups.json 'max(len(group["cases"]) for group in r["groups"]) >= 8') == True ]] || fail "no group has eight cases"
-leader=$(json groups.json 'r["groups"][0]["case_file"]')
-expect 71 "error" "$program" replay "single/$leader" --subject seeded:R02
-expect 71 "error" "$program" replay "single/$leader" # the file says with which subject it was found
-grep -q "<title>A campaign with .* in 2 groups</title>" triage.html || fail "campaign triage --html writes a page"
+expect 71 "of them small" "$program" campaign report single
+small=$(sed -n 's/^  .* replay \(single.*\.json\)$/\1/p' out | head -n 1)
+expect 71 "error" "$program" replay "$small" --subject seeded:R02
+expect 71 "error" "$program" replay "$small"
+# A shard that is complete does nothing more.
 before=$(cksum <"two/shard-0000/log.jsonl" | cut -d' ' -f1)
 expect 65 "0 cases now, 1500 in all" run_shard 0
 [[ $(grep -c '^{"block"' "$(log two 0)") -gt 0 && $before != "$(cksum <"$(log two 0)" | cut -d' ' -f1)" ]] || fail "the second start is not in the log"
 # More cases: the campaign goes on.
 expect 65 "5 cases now, 1505 in all" "$program" fuzz --campaign two --shard 0/2 --cases 3010 --subject seeded:N08 --shrink-time 0
-
-# Two bugs with the same oracle are two groups; of each bug there are several failures.
-expect 65 "failing" "$program" fuzz --campaign bugs --shard 0/1 --cases 1500 --seed 3 --faults none \
-  --subject "$subjects/liblockstep_two_bugs_subject.so"
-expect 65 "in 2 groups" "$program" campaign triage bugs --json bugs.json --subject "$subjects/liblockstep_two_bugs_subject.so"
-[[ $(json bugs.json 'sorted(("step no_sync" in g["shape"], g["oracle"]) for g in r["groups"])') == "[(False, 'bits'), (True, 'bits')]" ]] ||
-  fail "the groups are not those of the two bugs: $(json bugs.json '[(g["shape"], g["oracle"]) for g in r["groups"]]')"
-[[ $(json bugs.json 'min(len(g["cases"]) for g in r["groups"]) >= 2') == True ]] || fail "a bug has one failure alone"
 
 # A folder from somebody else names a library: it is not opened, unless the user names it, too. The library of this test says
 # that it was loaded by a file that it writes.
@@ -85,36 +72,23 @@ cat >loaded.cc <<'END'
 static const bool loaded = std::fclose(std::fopen("loaded", "w")) == 0;
 END
 ${CXX:-c++} -shared -fPIC -o libloaded.so loaded.cc
-cp -r bugs strange
+cp -r single strange
 sed -i "s|\"subject\": \"[^\"]*\"|\"subject\": \"$PWD/libloaded.so\"|" strange/campaign.json
-for command in merge triage; do
-  expect 1 "whose code this command would run: if you trust it, give --subject" "$program" campaign "$command" strange
-  expect 65 "failing" "$program" campaign report strange
-  [[ -e loaded ]] && fail "campaign $command has loaded a library that the folder names"
-  "$program" campaign "$command" strange --subject ./libloaded.so >out 2>err
-  [[ -e loaded ]] || fail "campaign $command does not open the library that the user names"
-  rm -f loaded
-done
+expect 1 "whose code this command would run: if you trust it, give --subject" "$program" campaign merge strange
+expect 71 "failing" "$program" campaign report strange
+[[ -e loaded ]] && fail "campaign merge has loaded a library that the folder names"
+"$program" campaign merge strange --subject ./libloaded.so >out 2>err
+[[ -e loaded ]] || fail "campaign merge does not open the library that the user names"
+rm -f loaded
 sed -i "s|\"subject\": \"[^\"]*\"|\"subject\": \"python:$PWD/wrap.py:wrap\"|" strange/campaign.json
 echo 'open("loaded", "w")' >wrap.py
 expect 1 "whose code this command would run" "$program" campaign merge strange
 [[ -e loaded ]] && fail "campaign merge has run a file that the folder names"
-expect 1 "has --subject seeded:R02, and this command reducer" "$program" campaign triage single --subject reducer
-expect 1 "has no --against" "$program" campaign triage single --against reducer
-# A case file outside of the folder is not read, also not through a link.
-cp -r single outside
-sed -i 's|"case_file":"[^"]*"|"case_file":"../single/triage/1.json"|' outside/shard-0000/log.jsonl
-expect 71 "which is not in the campaign's folder, and is not read" "$program" campaign report outside
-cp -r single linked
-rm -rf linked/shard-0000/elsewhere && ln -s / linked/shard-0000/elsewhere
-sed -i "s|\"case_file\":\"[^\"]*\"|\"case_file\":\"shard-0000/elsewhere$PWD/clean.json\"|" linked/shard-0000/log.jsonl
-expect 71 "which is not in the campaign's folder, and is not read" "$program" campaign report linked
-
+expect 1 "has --subject seeded:R02, and this command reducer" "$program" campaign merge single --subject reducer
+expect 1 "has no --against" "$program" campaign merge single --against reducer
 # The reducer: no failure, and the smallest case of every pair that was seen.
 expect 0 "the shard has run all of its cases" "$program" fuzz --campaign clean --shard 0/1 --cases 1000 --seed 1
-expect 0 "excluded at 95 %: a bug that fails one of 334 such cases or more" "$program" campaign report clean --html clean.html
-grep -q '<title>A campaign without a failure</title>' clean.html || fail "campaign report --html writes a page"
-expect 0 "there is no failure" "$program" campaign triage clean
+expect 0 "excluded at 95 %: a bug that fails one of 334 such cases or more" "$program" campaign report clean
 expect 0 "are the smallest ones of" "$program" campaign merge clean --json merged.json
 [[ $(json merged.json 'len(r)') == "$(find clean/merged -name '*.json' | wc -l)" ]] || fail "merge names other files than it writes"
 expect 0 "ok (trace" "$program" replay "$(json merged.json 'next(iter(r))')"
@@ -144,7 +118,7 @@ echo '{' >old/campaign.json
 expect 1 "old/campaign.json is not the plan of a campaign" "$program" fuzz --campaign old --shard 0/1
 expect 1 "there is no campaign in nowhere" "$program" campaign report nowhere
 mkdir empty
-expect 1 "there is no campaign in empty" "$program" campaign triage empty
+expect 1 "there is no campaign in empty" "$program" campaign merge empty
 expect 1 "none/report.json" "$program" campaign report clean --json none/report.json
 touch file
 expect 1 "cannot make the folder file/below" "$program" fuzz --campaign file/below --shard 0/1

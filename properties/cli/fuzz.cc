@@ -35,9 +35,9 @@ class LaneFuzz {
       : options_(options), lane_(lane), seconds_(seconds) {
     report_.lane = name_of(lane);
     report_.subject = options.subject.name();
-    report_.planted_bug = planted_bug_of(options.subject);
+    report_.planted.id = planted_bug_of(options.subject);
     if (options.subject.against) report_.against = options.subject.against->name();
-    report_.is_metamorphic = !options.generate.switched.empty();
+    report_.metamorphic.is_on = !options.generate.switched.empty();
     if (options.subject.is_held_to_lockstep) report_.held_to.contract = "lockstep";
     if (options.subject.profile.any_arithmetic) report_.held_to.values = "exact";
     report_.nccl = options.subject.profile.nccl;
@@ -57,7 +57,7 @@ class LaneFuzz {
     plan_ = plan;
     // Other subjects do not say how many buckets they have, and neighbours have few faults.
     if (options_.subject.kind == Subject::Kind::kProduction && !options_.around)
-      report_.states.kinds = drawable_kinds(plan.generate);
+      report_.coverage.states.kinds = drawable_kinds(plan.generate);
     needs_ = needs_of(lane_, options_.subject, plan.jobs);
     LOCKSTEP_RETURN_IF_ERROR(check_needs(needs_));
     run_earlier_failures();
@@ -133,7 +133,7 @@ class LaneFuzz {
 
   // Every half second at first, and more seldom later, so that a long run has a few hundred points.
   void note_progress(const Workers& workers, double seconds) {
-    std::vector<RunProgress>& progress = report_.progress;
+    std::vector<RunProgress>& progress = report_.coverage.progress;
     const double last = progress.empty() ? -1 : progress.back().seconds;
     if (seconds - last < std::max(0.5, seconds / 200)) return;
     progress.push_back({seconds, workers.totals().cases, workers.features_seen()});
@@ -153,7 +153,7 @@ class LaneFuzz {
 
   // A run of a few cases is no evidence, so it must not look like one.
   void note_too_few() {
-    const std::uint64_t passed = report_.ok + report_.faulted_ok;
+    const std::uint64_t passed = report_.counts.ok + report_.counts.faulted_ok;
     if (!report_.failures.empty() || report_.was_interrupted || passed >= options_.least) return;
     report_.inconclusive.push_back(fmt::format(
         "{} of the cases passed, and fewer than {} say little: give the run more time, or a number "
@@ -178,7 +178,7 @@ class LaneFuzz {
         report_.inconclusive.push_back(earlier.file + ": " + outcome.verdict.message);
       if (interrupted()) return;
       ++report_.earlier.run;
-      report_.planted += outcome.planted;
+      report_.planted.seen += outcome.planted;
       if (outcome.verdict.ok() || outcome.verdict.failing == Failing::kInconclusive) continue;
       ++report_.earlier.failing;
       if (is_known(outcome.verdict)) continue;
@@ -212,11 +212,12 @@ class LaneFuzz {
   void take(const Totals& totals) {
     status_.clear();
     report_.seconds = seconds_since(start_);
-    const PlantedBug by_earlier = report_.planted;
+    const PlantedBug by_earlier = report_.planted.seen;
     copy_totals(totals, report_);
-    report_.planted += by_earlier;
-    if (report_.progress.empty()) report_.progress.push_back({});  // a curve has a beginning
-    report_.progress.push_back({report_.seconds, totals.cases, totals.coverage.size()});
+    report_.planted.seen += by_earlier;
+    if (report_.coverage.progress.empty())
+      report_.coverage.progress.push_back({});  // a curve has a beginning
+    report_.coverage.progress.push_back({report_.seconds, totals.cases, totals.coverage.size()});
   }
 
   FailureReport report_of(Case value) const {
@@ -363,33 +364,34 @@ GenerateOptions::Lane generated_for(LaneKind lane) {
 int usual_jobs(LaneKind lane) { return lane == LaneKind::kGloo ? 4 : 1; }
 
 void copy_totals(const Totals& totals, RunReport& report) {
-  report.cases = totals.cases;
-  report.ok = totals.ok;
+  report.counts.cases = totals.cases;
+  report.counts.ok = totals.ok;
   report.compared.programs = totals.compared;
   report.compared.whole = totals.compared_whole;
   for (const SwitchedOption option : switchable_options())
     if (const std::uint64_t n = totals.switched[static_cast<std::size_t>(option)]; n != 0)
-      report.switched[name_of(option)] = n;
+      report.metamorphic.switched[name_of(option)] = n;
   for (std::size_t k = 0; k < kNotComparableReasons; ++k)
     if (totals.not_comparable[k] != 0)
-      report.not_comparable[name_of(static_cast<NotComparable>(k))] = totals.not_comparable[k];
-  report.faulted_ok = totals.faulted_ok;
-  report.interleaved = totals.interleaved;
-  report.coverage_cases = totals.coverage_cases;
-  report.coverage = totals.coverage;
-  report.coverage_by_fault = totals.coverage_by_fault;
-  report.planted = totals.planted;
-  report.states.counts = totals.in_state;
-  report.reruns = totals.reruns;
+      report.metamorphic.not_comparable[name_of(static_cast<NotComparable>(k))] =
+          totals.not_comparable[k];
+  report.counts.faulted_ok = totals.faulted_ok;
+  report.counts.interleaved = totals.interleaved;
+  report.coverage.cases = totals.coverage_cases;
+  report.coverage.features = totals.coverage;
+  report.coverage.by_fault = totals.coverage_by_fault;
+  report.planted.seen = totals.planted;
+  report.coverage.states.counts = totals.in_state;
+  report.counts.reruns = totals.reruns;
   report.determinism.pairs = totals.pairs;
   report.determinism.mismatches = totals.mismatches;
-  report.errors = totals.errors;
+  report.counts.errors = totals.errors;
   for (std::size_t k = 0; k < kUnspecifiedReasons; ++k)
     if (totals.unspecified[k] != 0)
-      report.unspecified[name_of(static_cast<Unspecified>(k))] = totals.unspecified[k];
+      report.counts.unspecified[name_of(static_cast<Unspecified>(k))] = totals.unspecified[k];
   for (std::size_t k = 0; k < faults::kKinds; ++k)
     if (totals.fired[k] != 0)
-      report.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
+      report.coverage.faults_fired[faults::name_of(static_cast<faults::Kind>(k))] = totals.fired[k];
 }
 
 std::optional<reference::Transport> transport_of(const std::string& name) {
@@ -507,14 +509,14 @@ int run_fuzz(const FuzzOptions& options) {
              : summary(report, options.html.empty()
                                    ? ""
                                    : report_path(options.html, report, options.lanes.size())));
-    if (options.shows_states) tell(states_block(report.states));
+    if (options.shows_states) tell(states_block(report.coverage.states));
     const bool is_written = write_reports(options, report);
     if (!report.failures.empty() && code == 0)
       code = static_cast<int>(report.failures.front().outcome.verdict.failing);
     if (!is_written && code == 0) code = kUsage;
     if (!report.inconclusive.empty() && code == 0) code = kInconclusive;
-    const bool compares = !report.against.empty() || report.is_metamorphic;
-    const bool has_none = compares ? report.compared.programs == 0 : report.cases == 0;
+    const bool compares = !report.against.empty() || report.metamorphic.is_on;
+    const bool has_none = compares ? report.compared.programs == 0 : report.counts.cases == 0;
     if (has_none && code == 0 && !interrupted()) code = kInconclusive;
   }
   // After Ctrl-C a case without a result in time may be one that hangs.

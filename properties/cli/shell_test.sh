@@ -18,7 +18,7 @@ fail() {
 # Every command and option of --help. Names in roff have a backslash before each hyphen.
 sed 's/\\-/-/g' "$work/lockstep.1" >"$work/man.text"
 commands=(fuzz replay shrink show generate export diagnose eval exhaust matrix explain-bits scaling component doctor "corpus check"
-  "campaign report" "campaign merge" "campaign triage" completion man)
+  "campaign report" "campaign merge" completion man)
 for command in "${commands[@]}"; do
   # shellcheck disable=SC2086  # a command may be two words
   options=$("$program" $command --help | grep -oE '^  (-[a-z],)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vx -- '--help' || true)

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "properties/generate/fault_plan.h"
+#include "properties/generate/change.h"
 #include "properties/generate/interleave.h"
 #include "reference/model/engine.h"
 

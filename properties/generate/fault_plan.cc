@@ -1,15 +1,14 @@
 #include "properties/generate/fault_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "properties/case/fields.h"
-#include "properties/case/nearest.h"
-#include "reference/arithmetic.h"
-#include "reference/model.h"
+#include "properties/generate/change.h"
+#include "properties/generate/fault_amounts.h"
+#include "properties/generate/fault_kinds.h"
+#include "reference/buckets.h"
 
 namespace lockstep::properties {
 namespace {
@@ -17,31 +16,6 @@ namespace {
 using faults::Fault;
 using faults::Kind;
 
-// The kinds that the harness of real processes can carry out (see faults/plan.h).
-constexpr FaultKinds kGlooKinds = FaultKinds()
-                                      .with(Kind::kOperationDelay)
-                                      .with(Kind::kOperationStall)
-                                      .with(Kind::kRankExit)
-                                      .with(Kind::kRankPause)
-                                      .with(Kind::kNodeThrows)
-                                      .with(Kind::kSlowThread)
-                                      .with(Kind::kHookFails)
-                                      .with(Kind::kPayloadFlip)
-                                      .with(Kind::kPayloadTruncate)
-                                      .with(Kind::kPayloadSwap)
-                                      .with(Kind::kPayloadStale)
-                                      .with(Kind::kPayloadShift)
-                                      .with(Kind::kUserAbort);
-// NCCL's net plug-in adds these (lane/nccl_plan.h). It has no frames to truncate.
-constexpr FaultKinds kNcclKinds = kGlooKinds.with(Kind::kMessageDelay)
-                                      .with(Kind::kMessageStall)
-                                      .with(Kind::kLinkReset)
-                                      .with(Kind::kOperationError)
-                                      .without(Kind::kPayloadTruncate)
-                                      .without(Kind::kPayloadSwap)
-                                      .without(Kind::kPayloadStale)
-                                      .without(Kind::kPayloadShift)
-                                      .without(Kind::kUserAbort);
 constexpr std::uint32_t kFaultPercent = 48;  // of cases; in real time faults are expensive
 constexpr std::uint32_t kGlooFaultPercent = 25;
 // Of the cases that can have one. Each costs a further reset, so that more would cost cases a
@@ -70,78 +44,6 @@ bool at_node(Kind kind) { return kind == Kind::kNodeThrows || kind == Kind::kSlo
 bool changes_payload(const GenerateOptions& options, const Case& value) {
   return value.program.options.verify && value.program.world > 1 &&
          options.capabilities.has(Capability::kRecovery);
-}
-
-// Draws where a payload fault acts. A collective has two exchanges of frames. Frames begin with
-// their seals of 64 bytes, which are as interesting as the rest.
-void draw_payload(Random& random, const Case& value, std::uint32_t collectives, Fault& fault) {
-  fault.site = random.below(2 * collectives + 2);
-  fault.peer = (fault.rank + 1 + random.below(value.program.world - 1)) % value.program.world;
-  const bool in_seal = random.percent(35);
-  const bool is_bit = fault.kind == Kind::kPayloadFlip;
-  const std::uint32_t bytes = in_seal ? random.below(64) : 64 + random.below(192);
-  const std::uint32_t bit = random.below(8);
-  fault.at = is_bit ? 8 * bytes + bit : bytes;
-}
-
-// Returns the amounts of a fault of the network among which the generator chooses: percent, bytes,
-// kbit/s, or microseconds (faults/plan.h).
-std::vector<std::uint32_t> network_amounts(Kind kind) {
-  switch (kind) {
-    case Kind::kNetLoss:
-      return {1, 10, 50};
-    case Kind::kNetHalfOpen:
-    case Kind::kNetCut:
-      return {0, 40, 1000, 20'000};
-    case Kind::kNetBandwidth:
-      return {8000, 100'000};
-    case Kind::kNetMtu:
-      return {576, 1280};
-    case Kind::kNetDelay:
-      return {1000, 20'000, 100'000};
-    default:
-      return {0};
-  }
-}
-
-// Half of these faults concern one pair of ranks, and half of them last until the ranks recover.
-void draw_network(Random& random, std::uint32_t world, Fault& fault) {
-  const std::uint32_t other = (fault.rank + 1 + random.below(world - 1)) % world;
-  fault.peer = random.percent(50) ? other : fault.rank;
-  const std::vector<std::uint32_t> amounts = network_amounts(fault.kind);
-  const std::uint32_t amount = amounts[random.below(static_cast<std::uint32_t>(amounts.size()))];
-  fault.at = random.below(faults::kLinkDirections) + faults::kLinkDirections * amount;
-  if (random.percent(50)) fault.duration_us = random.between(20'000, 500'000);
-}
-
-// Returns the amounts of a fault of a node or of the store among which the generator chooses:
-// bytes, twice the milliseconds of a clock, microseconds, recoveries, or how a rank is left out.
-std::vector<std::uint32_t> node_amounts(Kind kind) {
-  switch (kind) {
-    case Kind::kNodeMemory:
-      return {0, 65'536, 1'048'576, 16'777'216};
-    case Kind::kNodeClock:
-      return {10'000, 10'001, 7'200'000, 7'200'001};
-    case Kind::kStoreSlow:
-      return {1000, 5000, 20'000};
-    case Kind::kRankReplaced:
-    case Kind::kRankLeftOut:
-      return {0, 1};
-    default:
-      return {0};
-  }
-}
-
-// Half of the faults that can act where ranks connect act in the construction.
-void draw_node(Random& random, Fault& fault) {
-  const std::vector<std::uint32_t> amounts = node_amounts(fault.kind);
-  fault.at = amounts[random.below(static_cast<std::uint32_t>(amounts.size()))];
-  if (faults::acts_in_connect(fault.kind) && random.percent(50)) {
-    fault.in_reset = true;
-    fault.step = 0;
-  }
-  if (!faults::ends_process(fault.kind) && random.percent(50))
-    fault.duration_us = random.between(20'000, 500'000);
 }
 
 // Whether the peers of a rank wait for less long than the fault lasts.
@@ -676,39 +578,6 @@ bool has_long_pause(const Case& value) {
                      [](const Fault& fault) { return fault.duration_us >= kLongPauseUs; });
 }
 
-FaultKinds drawable_kinds(const GenerateOptions& options) {
-  using Lane = GenerateOptions::Lane;
-  FaultKinds out;
-  for (int i = 0; i < faults::kKinds; ++i) {
-    const auto kind = static_cast<Kind>(i);
-    const bool is_listed =
-        options.faults == GenerateOptions::Faults::kSwarm ||
-        (options.faults == GenerateOptions::Faults::kList && options.kinds.has(kind));
-    const bool is_of_lane = options.lane == Lane::kGloo   ? kGlooKinds.has(kind)
-                            : options.lane == Lane::kNccl ? kNcclKinds.has(kind)
-                                                          : !faults::is_of_hosts_lane(kind);
-    const reference::Transport asked = options.transport.value_or(reference::Transport::kNccl);
-    const bool is_of_transport =
-        asked == reference::Transport::kNccl ||
-        (kind != Kind::kConnectError &&
-         (kind != Kind::kCallError || asked == reference::Transport::kStaged));
-    const bool is_harmless = faults::is_benign(kind) && !faults::is_store_call(kind);
-    const bool is_able = is_harmless || options.capabilities.has(Capability::kRecovery);
-    if (is_listed && is_of_lane && is_of_transport && is_able) out = out.with(kind);
-  }
-  return out;
-}
-
-bool fails(const reference::Program& program) {
-  const auto expected = reference::run(program, reference::Contract::lockstep());
-  return std::any_of(expected.steps.begin(), expected.steps.end(),
-                     [](const auto& step) { return step.any_error; });
-}
-
-void take_change(bool may_fail, reference::Program changed, reference::Program& program) {
-  if (may_fail || !fails(changed) || fails(program)) program = std::move(changed);
-}
-
 std::uint32_t draw_synced_step(Random& random, const reference::Program& program) {
   const auto count = static_cast<std::uint32_t>(program.steps.size());
   const std::uint32_t start = random.below(count);
@@ -719,73 +588,13 @@ std::uint32_t draw_synced_step(Random& random, const reference::Program& program
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {
-  struct Group {
-    reference::DType dtype = reference::DType::kFloat32;
-    std::uint32_t device = 0;
-    std::uint32_t reducer = 0;
-    std::size_t closed = 0;
-    std::uint64_t bytes = 0;
-    bool open = false;
-  };
-  constexpr std::size_t kMaxGroups =
-      std::size_t{5} * reference::kMaxDevices * reference::kMaxReducers;
-  std::array<Group, kMaxGroups> groups;
-  std::size_t group_count = 0;
-  std::uint32_t buckets = 0;
-  const std::vector<std::uint64_t> limits = reference::bucket_limits(program.options);
-  for (const std::uint32_t index : reference::construction_order(program)) {
-    const reference::Parameter& parameter = program.parameters[index];
-    if (parameter.sparse) {
-      ++buckets;
-      continue;
-    }
-    std::size_t g = 0;
-    while (g < group_count &&
-           (groups[g].dtype != parameter.dtype || groups[g].device != parameter.device ||
-            groups[g].reducer != parameter.reducer))
-      ++g;
-    if (g == group_count) {
-      if (g == kMaxGroups) continue;
-      groups[group_count++] = {parameter.dtype, parameter.device, parameter.reducer};
-    }
-    Group& group = groups[g];
-    if (!group.open) ++buckets;
-    group.open = true;
-    group.bytes += reference::element_count(parameter) * reference::size_of(parameter.dtype);
-    if (group.bytes < limits[std::min(group.closed, limits.size() - 1)]) continue;
-    group = {group.dtype, group.device, group.reducer, group.closed + 1};
-  }
-  return buckets;
-}
-
-Status parse_faults(std::string_view text, GenerateOptions& options) {
-  if (text == "swarm" || text == "none") {
-    options.faults =
-        text == "none" ? GenerateOptions::Faults::kNone : GenerateOptions::Faults::kSwarm;
-    return {};
-  }
-  FaultKinds kinds;
-  while (true) {
-    const std::size_t comma = text.find(',');
-    const std::string_view word = text.substr(0, comma);
-    std::vector<std::string> known{"swarm", "none"};
-    bool found = false;
-    for (int i = 0; i < faults::kKinds; ++i) {
-      const auto kind = static_cast<Kind>(i);
-      known.emplace_back(faults::name_of(kind));
-      if (word != faults::name_of(kind)) continue;
-      kinds = kinds.with(kind);
-      found = true;
-    }
-    if (!found)
-      return {Code::kInvalidArgument,
-              fmt::format("unknown fault '{}': {}", word, suggestion(word, known))};
-    if (comma == std::string_view::npos) break;
-    text.remove_prefix(comma + 1);
-  }
-  options.faults = GenerateOptions::Faults::kList;
-  options.kinds = kinds;
-  return {};
+  std::array<std::vector<std::uint32_t>, reference::kMaxReducers> orders;
+  for (const std::uint32_t index : reference::construction_order(program))
+    orders[program.parameters[index].reducer].push_back(index);
+  std::size_t buckets = 0;
+  for (const std::vector<std::uint32_t>& order : orders)
+    buckets += reference::assign_buckets(program, reference::Contract::lockstep(), &order).size();
+  return static_cast<std::uint32_t>(buckets);
 }
 
 }  // namespace lockstep::properties

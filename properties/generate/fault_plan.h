@@ -48,11 +48,6 @@ void draw_delays_in_turn(Random random, const GenerateOptions& options, Case& va
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value);
 bool has_long_pause(const Case& value);
 
-// Whether the model expects an error of the program itself.
-bool fails(const reference::Program& program);
-// Takes the changed program, unless it may not fail and does, where the program did not.
-void take_change(bool may_fail, reference::Program changed, reference::Program& program);
-
 // Returns the number of buckets of the program's parameters (B1).
 std::uint32_t bucket_count(const reference::Program& program);
 

@@ -51,21 +51,14 @@ class FeatureCollector {
   void nodes(const reference::Step& step, const std::vector<reference::Node>& list, bool in_body);
   void faults();
   void rows();
-  void verified();
   void errors();
   void static_graph();
   void views(const reference::Expectation& expected);
   void rebuilds(const reference::Expectation& expected);
   void hooks(const reference::Expectation& expected);
-  void state(const reference::Expectation& expected);
-  void inputs(const reference::Expectation& expected);
   void sparse(const reference::Expectation& expected);
   void uneven_rows(const reference::Step& step);
   void power_sgd(const reference::Expectation& expected, std::size_t reduced, bool is_rebuilt);
-  void replicas();
-  void reducers();
-  void renewal();
-  void groups();
 
   const Case& case_;
   const reference::Program& program_;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "properties/generate/fault_plan.h"
+#include "properties/generate/change.h"
 #include "reference/model/engine.h"
 
 namespace lockstep::properties {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "properties/generate/change.h"
 #include "properties/generate/fault_plan.h"
 #include "reference/model.h"
 

@@ -121,7 +121,7 @@ void Controller::serve(Connection& connection) {
   }
   if (greeting && greeting->role != Role::kStore) {
     const std::scoped_lock lock(mutex_);
-    lines_[greeting->rank] = std::move(line);
+    ranks_.lines[greeting->rank] = std::move(line);
     changed_.notify_all();
   } else {
     if (!greeting)
@@ -136,15 +136,15 @@ void Controller::serve(Connection& connection) {
 // Returns why a peer with the secret is refused, or nothing.
 std::string Controller::judge(const Greeting& greeting) {
   const std::scoped_lock lock(mutex_);
-  if (greeting.rank >= ranks_)
+  if (greeting.rank >= ranks_.expected)
     return fmt::format("there is no rank {} here: the ranks are 0 to {}", greeting.rank,
-                       ranks_ == 0 ? 0 : ranks_ - 1);
+                       ranks_.expected == 0 ? 0 : ranks_.expected - 1);
   if (greeting.role == Role::kStore)
     return greeting.generation == generation_
                ? std::string()
                : fmt::format("the store of generation {} is not open: this is generation {}",
                              greeting.generation, generation_);
-  bool& is_here = is_here_[greeting.rank];
+  bool& is_here = ranks_.is_here[greeting.rank];
   if (is_here) return fmt::format("rank {} is here already", greeting.rank);
   is_here = true;
   return {};
@@ -290,22 +290,22 @@ std::uint64_t Controller::begin_generation() {
 
 void Controller::expect_ranks(std::uint32_t ranks) {
   const std::scoped_lock lock(mutex_);
-  ranks_ = std::max(ranks_, ranks);
+  ranks_.expected = std::max(ranks_.expected, ranks);
 }
 
 Result<Line> Controller::take_rank(std::uint32_t rank, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  const auto has_come = [&] { return lines_.contains(rank); };
+  const auto has_come = [&] { return ranks_.lines.contains(rank); };
   if (!changed_.wait_until(lock, deadline, has_come))
     return failed(Status(Code::kTimeout, fmt::format("rank {} did not connect to {} in time", rank,
                                                      address_.to_string())));
-  return std::move(lines_.extract(rank).mapped());
+  return std::move(ranks_.lines.extract(rank).mapped());
 }
 
 void Controller::release_rank(std::uint32_t rank) {
   const std::scoped_lock lock(mutex_);
-  lines_.erase(rank);
-  is_here_[rank] = false;
+  ranks_.lines.erase(rank);
+  ranks_.is_here[rank] = false;
 }
 
 }  // namespace lockstep::properties::hosts

@@ -102,6 +102,12 @@ class Controller {
     std::uint64_t acted = 0;
   };
 
+  struct Ranks {
+    std::uint32_t expected = 0;
+    std::map<std::uint32_t, Line> lines;  // that nobody has taken yet
+    std::map<std::uint32_t, bool> is_here;
+  };
+
   Address address_;
   const Line listener_;
   const Secret secret_;
@@ -116,9 +122,7 @@ class Controller {
   std::uint64_t generation_ = 0;
   std::map<std::string, std::string, std::less<>> values_;
   std::uint64_t stored_bytes_ = 0;
-  std::uint32_t ranks_ = 0;
-  std::map<std::uint32_t, Line> lines_;  // that nobody has taken yet
-  std::map<std::uint32_t, bool> is_here_;
+  Ranks ranks_;
   std::size_t strangers_ = 0;
   std::uint64_t reported_ = 0;
   std::vector<ActiveFault> faults_;

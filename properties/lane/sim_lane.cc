@@ -18,7 +18,9 @@
 #include "properties/case/hook_error.h"
 #include "properties/lane/host_side_check.h"
 #include "properties/lane/lane.h"
+#include "properties/lane/late_ends.h"
 #include "properties/lane/nccl_groups.h"
+#include "properties/lane/rank_stores.h"
 #include "properties/lane/refusal_check.h"
 #include "properties/lane/report_check.h"
 #include "properties/lane/roster_check.h"
@@ -100,72 +102,6 @@ struct World {
   bool aborts_may_hang = false;            // in that NCCL
   bool detailed = false;
   std::vector<std::function<void()>> notes;  // by rank: RankEnvironment::watch()
-};
-
-// The store as a rank's process sees it: a process that has exited writes nothing, and faults of
-// the plan act on the calls of the others.
-class RankStore final : public Store {
- public:
-  RankStore(std::shared_ptr<Store> inner, simulated::SimNetwork& network, std::uint32_t rank)
-      : inner_(std::move(inner)), network_(network), rank_(rank) {}
-  Result<bool> set(std::string_view key, std::string_view value) override {
-    std::optional<std::uint32_t> torn_at;
-    if (Status status = call(&torn_at); !status.ok()) return failed(std::move(status));
-    if (torn_at && !value.empty()) value = value.substr(0, *torn_at % value.size());
-    return inner_->set(key, value);
-  }
-  Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
-    if (Status status = call(); !status.ok()) return failed(std::move(status));
-    return inner_->get(key, deadline);
-  }
-  Result<bool> contains(std::string_view key) override {
-    if (Status status = call(); !status.ok()) return failed(std::move(status));
-    return inner_->contains(key);
-  }
-
- private:
-  // Begins a call. One that writes a value gives a place for the length that arrives of it.
-  Status call(std::optional<std::uint32_t>* torn_at = nullptr) {
-    if (network_.exited(rank_))
-      return Status(Code::kAborted, "the process of this rank has exited");
-    const faults::StoreFault fault =
-        network_.injector_of(rank_).on_store(rank_, torn_at != nullptr);
-    if (fault.delay_us != 0) {
-      simulation::Scheduler* const scheduler = simulation::Scheduler::running();
-      scheduler->sleep_until(scheduler->now() + std::chrono::microseconds(fault.delay_us));
-    }
-    if (fault.fails) return Status(Code::kTransport, "the store cannot be reached");
-    if (torn_at != nullptr) *torn_at = fault.torn_at;
-    return {};
-  }
-
-  std::shared_ptr<Store> inner_;
-  simulated::SimNetwork& network_;
-  const std::uint32_t rank_;
-};
-
-// The store of one rank in one group. Whatever the rank writes there is its own, under a key that
-// ends in its number (F2): the first key that does not goes to `wrong`. The first report of its
-// failure goes to `check`.
-class OwnKeysStore final : public PrefixStore {
- public:
-  OwnKeysStore(std::shared_ptr<Store> inner, std::string prefix, std::ptrdiff_t rank,
-               std::string& wrong, std::shared_ptr<ReportCheck> check)
-      : PrefixStore(std::move(prefix), std::move(inner)),
-        end_("/" + std::to_string(rank)),
-        wrong_(wrong),
-        check_(std::move(check)) {}
-  Result<bool> set(std::string_view key, std::string_view value) override {
-    if (!key.ends_with(end_) && wrong_.empty())
-      wrong_ = "it writes " + std::string(key) + " into the store of its group";
-    if (key == "failure" + end_) check_->reported(value);
-    return PrefixStore::set(key, value);
-  }
-
- private:
-  const std::string end_;
-  std::string& wrong_;
-  const std::shared_ptr<ReportCheck> check_;
 };
 
 class SimEnvironment final : public RankEnvironment {
@@ -496,50 +432,6 @@ class SimLane final : public properties::Lane {
       if (properties::never_ends(fault)) return false;
       return fault.kind == faults::Kind::kNodeThrows || fault.kind == faults::Kind::kHookFails ||
              fault.kind == faults::Kind::kOperationError || fault.kind == faults::Kind::kCallError;
-    });
-  }
-
-  // A rank that fails by itself waits for no peer. It ends its communicator when it has reported
-  // why, and the step ends when nothing is in flight any more (F1): in less than the grace that a
-  // communicator has for what hangs.
-  static void note_late_ends(Observation& observation) {
-    const auto limit_us = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(NcclOptions().grace).count());
-    for (properties::RankObservation& rank : observation.ranks) {
-      for (const properties::ObservedStep& step : rank.steps) {
-        if (step.status.ok() || !rank.wrong_answer.empty()) continue;
-        const Failure& failure = step.status.failure();
-        const bool is_own = failure.definite && failure.rank == failure.reported_by;
-        if (!is_own || step.end_us - step.begin_us < limit_us) continue;
-        rank.wrong_answer = fmt::format(
-            "failed by itself in step {}, and the step ended only {} us after it had begun: {}",
-            step.step, step.end_us - step.begin_us, step.status.to_string());
-      }
-    }
-  }
-
-  // Where an abort ends what is in flight, no group that has failed says that something goes on
-  // (F8).
-  static void note_late_aborts(Observation& observation) {
-    for (properties::RankObservation& rank : observation.ranks) {
-      for (const properties::ObservedStep& step : rank.steps) {
-        if (step.status.ok() || !rank.wrong_answer.empty()) continue;
-        for (const std::string& line : step.status.failure().later)
-          if (goes_on(line))
-            rank.wrong_answer =
-                fmt::format("the group that failed in step {} says that something goes on: {}",
-                            step.step, step.status.to_string());
-      }
-    }
-  }
-
-  // Returns whether the line says that something of a group over NCCL goes on.
-  static bool goes_on(std::string_view line) {
-    constexpr std::string_view kGoesOn[] = {"ncclCommAbort did not return",
-                                            "the GPU did not end what it was given",
-                                            "a thread did not come back", "must not be used again"};
-    return std::any_of(std::begin(kGoesOn), std::end(kGoesOn), [&](std::string_view words) {
-      return line.find(words) != std::string_view::npos;
     });
   }
 

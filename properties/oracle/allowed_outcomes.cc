@@ -17,7 +17,7 @@ bool is_collective(const std::string& name) {
   return name == "all_reduce" || name == "broadcast" || name == "all_gather";
 }
 
-bool says_that_one_left(const Failure& failure) {
+bool mentions_departed_rank(const Failure& failure) {
   const auto says = [](const std::string& text) {
     return text.find("left the group") != std::string::npos;
   };
@@ -40,7 +40,7 @@ std::uint32_t facts_of(const Failure& failure) {
   note(kNamesSequence, failure.sequence >= 0);
   note(kNamesBucket, failure.bucket != kNone);
   note(kNamesParameters, !failure.parameters.empty());
-  note(kSaysThatOneLeft, says_that_one_left(failure));
+  note(kMentionsDepartedRank, mentions_departed_rank(failure));
   note(kHasTextOfHook, failure.detail.find(kHookErrorText) != std::string::npos);
   note(kSaysWhatItSaw, says_what_it_saw(failure));
   note(kIsCertain, failure.definite);
@@ -128,7 +128,7 @@ std::string words_of_facts(const ErrorPattern& pattern) {
       {kNamesSequence, {"with its sequence number", "without a sequence number"}},
       {kNamesBucket, {"naming a bucket", "naming no bucket"}},
       {kNamesParameters, {"naming parameters", "naming no parameter"}},
-      {kSaysThatOneLeft, {"saying that a rank left", "not saying that a rank left"}},
+      {kMentionsDepartedRank, {"saying that a rank left", "not saying that a rank left"}},
       {kHasTextOfHook, {"with the text of the hook", "without the text of the hook"}},
       {kSaysWhatItSaw, {"saying what this rank saw", "not saying what this rank saw"}},
       {kIsCertain, {"saying that the cause is certain", "leaving the cause in doubt"}},

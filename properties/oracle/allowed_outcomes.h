@@ -104,7 +104,7 @@ enum Fact : std::uint32_t {
   kNamesSequence = 1u << 5,    // it names the sequence number of a collective
   kNamesBucket = 1u << 6,      // it names a bucket
   kNamesParameters = 1u << 7,  // it names parameters
-  kSaysThatOneLeft = 1u << 8,  // its texts say that a rank left
+  kMentionsDepartedRank = 1u << 8,  // its texts say that a rank left
   kHasTextOfHook = 1u << 9,    // it keeps the text of the communication hook that failed
   kSaysWhatItSaw = 1u << 10,   // it says what the rank that reports it saw itself
   kIsCertain = 1u << 11,       // it says that its cause is certain

@@ -37,8 +37,8 @@ class AttemptOracle {
     // An abort names the collective of the peer that aborted, and the pass of this rank.
     const bool is_of_peer =
         failure.code == Code::kAborted && failure.rank != number_of(rank, members);
-    const bool agrees = failure.collective == "all_gather" &&
-                        failure.code != Code::kOutOfMemory && !is_of_peer;
+    const bool agrees =
+        failure.collective == "all_gather" && failure.code != Code::kOutOfMemory && !is_of_peer;
     if (agrees && failure.pass != kNone) return fmt::format("names pass {}", failure.pass);
     const int number = number_of(fault->rank, members);
     if (failure.rank != number && failure.suspect != number)

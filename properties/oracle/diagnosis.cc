@@ -10,6 +10,7 @@
 #include "properties/oracle/allowed_outcomes.h"
 #include "properties/oracle/fault_reach.h"
 #include "properties/oracle/oracles.h"
+#include "properties/oracle/recorded_collectives.h"
 #include "reference/model/engine.h"
 #include "reference/outcome.h"
 
@@ -49,12 +50,12 @@ class DiagnosisOracle {
 
   Verdict judge() const {
     for (const FlightRecord& record : diagnosis_.records) {
-      std::string lie = judge_flight_record(record);
-      if (lie.empty() && has_one_reducer_ && !joins_)
-        lie = judge_place(record);
+      std::string violation = judge_flight_record(record);
+      if (violation.empty() && has_one_reducer_ && !joins_)
+        violation = judge_place(record);
       else
         counts_.note(Unspecified::kFlightRecord);
-      if (!lie.empty()) return wrong(fmt::format("rank {} {}", record.rank, lie));
+      if (!violation.empty()) return wrong(fmt::format("rank {} {}", record.rank, violation));
     }
     if (Verdict verdict = judge_sides(); !verdict.ok()) return verdict;
     if (Verdict verdict = judge_waits(); !verdict.ok()) return verdict;
@@ -113,11 +114,12 @@ class DiagnosisOracle {
   // Compares one rank's record of its collectives with the rank's own trace of the successful
   // steps.
   std::string judge_flight_record(const FlightRecord& record) const {
-    if (record.size != static_cast<int>(members_.size())) return "tells another size of its group";
+    if (record.size != static_cast<int>(members_.size()))
+      return "records another size of its group";
     for (std::size_t i = 1; i < record.collectives.size(); ++i) {
       const RecordedCollective& before = record.collectives[i - 1];
       const RecordedCollective& here = record.collectives[i];
-      if (here.sequence != before.sequence + 1) return "tells its collectives with a gap";
+      if (here.sequence != before.sequence + 1) return "records its collectives with a gap";
       if (here.pass < before.pass) return "goes back to an earlier pass";
       const bool is_wonder = before.state == RecordedCollective::State::kFailed &&
                              here.state == RecordedCollective::State::kCompleted;
@@ -125,116 +127,73 @@ class DiagnosisOracle {
         return fmt::format("completed #{} after a collective had failed", here.sequence);
     }
     if (record.reducer_id != diagnosis_.records.front().reducer_id)
-      return "tells another number of its reducer than others";
+      return "records another number of its reducer than others";
     const bool is_empty = record.collectives.empty();
     if (!is_empty && record.next_sequence != record.collectives.back().sequence + 1)
       return fmt::format("records #{} as the next one", record.next_sequence);
-    if (std::string lie = judge_layouts(record); !lie.empty()) return lie;
+    if (std::string violation = judge_layouts(record); !violation.empty()) return violation;
     const ObservedStep* const last = last_step(seen(record));
     if (last == nullptr || may_be_renewed(*last)) return "";
     for (const ObservedStep& step : seen(record).steps) {
       if (!step.status.ok() || !is_of_generation(step)) continue;
       if (step.step < first_step(last->step)) continue;  // steps of other reducers
-      std::string lie = judge_step(record, step, *last);
-      if (!lie.empty()) return fmt::format("tells of step {} what was not so: {}", step.step, lie);
+      std::string violation = judge_step(record, step, *last);
+      if (!violation.empty())
+        return fmt::format("records of step {} what was not so: {}", step.step, violation);
     }
     return "";
-  }
-
-  // The buckets that have their parameters are of one layout, and those that have none are of
-  // others.
-  static std::string judge_layouts(const FlightRecord& record) {
-    std::optional<std::uint64_t> layout;
-    for (const RecordedCollective& each : record.collectives) {
-      if (each.what != RecordedCollective::What::kBucket || each.parameters.empty()) continue;
-      if (each.layout_hash == 0 || (layout && *layout != each.layout_hash))
-        return fmt::format("gives #{} another layout than a bucket of its own", each.sequence);
-      layout = each.layout_hash;
-    }
-    for (const RecordedCollective& each : record.collectives) {
-      const bool is_old = each.what == RecordedCollective::What::kBucket && each.parameters.empty();
-      if (is_old && layout == each.layout_hash)
-        return fmt::format("does not name the parameters of #{}", each.sequence);
-    }
-    return "";
-  }
-
-  static RecordedCollective::What what_of(ObservedCollective::Op op) {
-    using What = RecordedCollective::What;
-    switch (op) {
-      case ObservedCollective::Op::kAllReduceUsage:
-        return What::kUsageMap;
-      case ObservedCollective::Op::kBroadcastOrder:
-        return What::kOrder;
-      case ObservedCollective::Op::kBroadcastBuffers:
-        return What::kState;
-      case ObservedCollective::Op::kAnnounce:
-        return What::kJoin;
-      default:
-        return What::kBucket;
-    }
-  }
-  static const char* operation_of(ObservedCollective::Op op) {
-    switch (op) {
-      case ObservedCollective::Op::kBroadcastOrder:
-      case ObservedCollective::Op::kBroadcastBuffers:
-        return "broadcast";
-      case ObservedCollective::Op::kGatherSparse:
-        return "all_gather";
-      default:
-        return "all_reduce";
-    }
   }
 
   // A bucket has its parameters as long as the layout is the one that it belongs to.
-  bool has_parameters(const RecordedCollective& told, std::uint32_t step,
+  bool has_parameters(const RecordedCollective& recorded, std::uint32_t step,
                       const ObservedStep& last) const {
-    if (told.what != RecordedCollective::What::kBucket) return told.parameters.empty();
+    if (recorded.what != RecordedCollective::What::kBucket) return recorded.parameters.empty();
     // A step that failed may have rebuilt the buckets, and so may a rank without inputs (S2).
     const bool may_be_old = share_.steps[step].layout != share_.steps[last.step].layout ||
                             ((joins_ || !last.status.ok()) && program_.options.rebuild);
-    if (told.parameters.empty()) return may_be_old;
+    if (recorded.parameters.empty()) return may_be_old;
     const auto& buckets = reference::buckets_of(share_, share_.steps[step]);
-    const auto index = static_cast<std::size_t>(told.bucket);
-    if (told.bucket < 0 || index >= buckets.size()) return false;
+    const auto index = static_cast<std::size_t>(recorded.bucket);
+    if (recorded.bucket < 0 || index >= buckets.size()) return false;
     lockstep::Names names;
     for (const std::uint32_t p : buckets[index].parameters) names.add(fmt::format("p{}", p));
-    return told.parameters == names;
+    return recorded.parameters == names;
   }
 
   std::string judge_step(const FlightRecord& record, const ObservedStep& step,
                          const ObservedStep& last) const {
     for (const ObservedCollective& own : step.collectives) {
       if (own.reducer != 0) continue;
-      const RecordedCollective* const told = record.find(own.sequence);
-      if (told == nullptr) {
+      const RecordedCollective* const recorded = record.find(own.sequence);
+      if (recorded == nullptr) {
         const bool forgotten =
             !record.collectives.empty() && own.sequence < record.collectives.front().sequence;
         if (forgotten) continue;
         return fmt::format("#{} is left out", own.sequence);
       }
-      const auto lies = [&](const std::string& what) {
-        return fmt::format("#{}, {}, {}", told->sequence, told->to_string(), what);
+      const auto wrong_entry = [&](const std::string& what) {
+        return fmt::format("#{}, {}, {}", recorded->sequence, recorded->to_string(), what);
       };
-      if (told->state != RecordedCollective::State::kCompleted) return lies("was completed");
+      if (recorded->state != RecordedCollective::State::kCompleted)
+        return wrong_entry("was completed");
       const bool is_sparse = own.op == ObservedCollective::Op::kGatherSparse;
       const std::uint64_t unit = is_sparse ? size_of(own.dtype) : 1;
-      const bool is_same = told->bucket == own.bucket &&
-                           told->dtype == lockstep::name_of(own.dtype) &&
-                           static_cast<std::uint64_t>(told->count) * unit == own.count;
-      if (!is_same || told->what != what_of(own.op) || told->op != operation_of(own.op))
-        return lies("was another collective");
-      if (!has_parameters(*told, step.step, last)) return lies("has other parameters");
-      const bool is_then = told->launched_us == static_cast<std::int64_t>(own.launched_us) &&
-                           told->completed_us == static_cast<std::int64_t>(own.completed_us);
+      const bool is_same = recorded->bucket == own.bucket &&
+                           recorded->dtype == lockstep::name_of(own.dtype) &&
+                           static_cast<std::uint64_t>(recorded->count) * unit == own.count;
+      if (!is_same || recorded->what != what_of(own.op) || recorded->op != operation_of(own.op))
+        return wrong_entry("was another collective");
+      if (!has_parameters(*recorded, step.step, last)) return wrong_entry("has other parameters");
+      const bool is_then = recorded->launched_us == static_cast<std::int64_t>(own.launched_us) &&
+                           recorded->completed_us == static_cast<std::int64_t>(own.completed_us);
       if (!is_then)
-        return lies(fmt::format("ran at another time: from {} to {} us, and not from {} to {}",
-                                own.launched_us, own.completed_us, told->launched_us,
-                                told->completed_us));
-      const bool has_number = told->what == RecordedCollective::What::kBucket ||
-                              told->what == RecordedCollective::What::kUsageMap;
-      if (has_number && !joins_ && told->pass != pass_number(step.step))
-        return lies(fmt::format("was of pass {}", pass_number(step.step)));
+        return wrong_entry(fmt::format(
+            "ran at another time: from {} to {} us, and not from {} to {}", own.launched_us,
+            own.completed_us, recorded->launched_us, recorded->completed_us));
+      const bool has_number = recorded->what == RecordedCollective::What::kBucket ||
+                              recorded->what == RecordedCollective::What::kUsageMap;
+      if (has_number && !joins_ && recorded->pass != pass_number(step.step))
+        return wrong_entry(fmt::format("was of pass {}", pass_number(step.step)));
     }
     return "";
   }
@@ -302,10 +261,11 @@ class DiagnosisOracle {
     if (record.failure->code != last->status.code() ||
         record.failure->rank != last->status.failure().rank)
       return "does not record the failure that it had: " + last->status.to_string();
-    if (std::string lie = judge_failure(record, last->status.failure()); !lie.empty()) return lie;
+    if (std::string violation = judge_failure(record, last->status.failure()); !violation.empty())
+      return violation;
     if (record.pass != number)
       return fmt::format("failed in pass {}, and records pass {}", number, record.pass);
-    if (std::string lie = judge_progress(record, *last); !lie.empty()) return lie;
+    if (std::string violation = judge_progress(record, *last); !violation.empty()) return violation;
     return record.next_bucket == kNone || !knows_layout(last->step) ? ""
                                                                     : judge_missing(record, *last);
   }
@@ -409,18 +369,18 @@ class DiagnosisOracle {
   std::string judge_missing(const FlightRecord& record, const ObservedStep& step) const {
     const auto& buckets = reference::buckets_of(share_, share_.steps[step.step]);
     const auto index = static_cast<std::size_t>(record.next_bucket);
-    if (record.next_bucket < 0 || index >= buckets.size()) return "tells a bucket that is none";
+    if (record.next_bucket < 0 || index >= buckets.size()) return "records a bucket that is none";
     const auto& members = buckets[index].parameters;
     const auto is_member = [&](std::uint32_t parameter) {
       return std::find(members.begin(), members.end(),
                        reference::original_of(program_, parameter)) != members.end();
     };
     const auto& named = record.missing.first;
-    std::size_t lying_there = 0;
+    std::size_t members_named = 0;
     for (std::uint32_t p = 0; p < program_.parameters.size(); ++p)
       if (is_member(p))
-        lying_there += std::count(named.begin(), named.end(), fmt::format("p{}", p)) != 0 ? 1 : 0;
-    if (lying_there != named.size())
+        members_named += std::count(named.begin(), named.end(), fmt::format("p{}", p)) != 0 ? 1 : 0;
+    if (members_named != named.size())
       return fmt::format("lacks {} in bucket {}, where they do not lie all",
                          record.missing.to_string(), record.next_bucket);
     const std::size_t rank = members_[static_cast<std::size_t>(record.rank)];
@@ -600,64 +560,6 @@ Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation
                         UnspecifiedCounts& counts) {
   return DiagnosisOracle(c, expectation, observation, generation, group, diagnosis, counts).judge();
 }
-
-namespace {
-
-// The line of the trace for a collective of the flight record (T1).
-std::string line_of(const RecordedCollective& told) {
-  const auto what = [&]() -> std::string {
-    switch (told.what) {
-      case RecordedCollective::What::kUsageMap:
-        return "usage map";
-      case RecordedCollective::What::kOrder:
-        return "order of buckets";
-      case RecordedCollective::What::kState:
-        return "values and buffers";
-      case RecordedCollective::What::kJoin:
-        return "who trains";
-      case RecordedCollective::What::kBucket:
-        break;
-    }
-    if (told.parameters.empty()) return fmt::format("bucket {} of an earlier layout", told.bucket);
-    return fmt::format("bucket {} ({})", told.bucket, fmt::join(told.parameters.first, " "));
-  };
-  const auto state = [&] {
-    switch (told.state) {
-      case RecordedCollective::State::kInFlight:
-        return "launched";
-      case RecordedCollective::State::kCompleted:
-        return "completed";
-      case RecordedCollective::State::kFailed:
-        break;
-    }
-    return "failed";
-  };
-  return fmt::format("#{} pass {} {} {} {} x {}, {}\n", told.sequence, told.pass, told.op, what(),
-                     told.count, told.dtype, state());
-}
-
-// The trace as text has the same collectives as the flight record of the same moment.
-Verdict judge_trace_texts(const Observation& observation) {
-  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
-    for (const ObservedFlightRecord& each : observation.ranks[rank].records) {
-      const auto& collectives = each.record.collectives;
-      const bool is_long =
-          std::any_of(collectives.begin(), collectives.end(), [](const RecordedCollective& told) {
-            return told.parameters.count > lockstep::Names::kKept;
-          });
-      if (each.trace.empty() || is_long) continue;
-      std::string expected;
-      for (const RecordedCollective& told : collectives) expected += line_of(told);
-      if (each.trace != expected)
-        return {Failing::kWrongError, "diagnosis",
-                fmt::format("rank {}: the trace reads\n{}and its collectives are\n{}", rank,
-                            each.trace, expected)};
-    }
-  }
-  return {};
-}
-
-}  // namespace
 
 Verdict judge_diagnosis(const Case& c, const reference::Expectation& expectation,
                         const Observation& observation, UnspecifiedCounts& counts) {

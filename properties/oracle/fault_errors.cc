@@ -359,7 +359,8 @@ void FaultErrors::require_suspect(std::uint32_t step, Requirements& it) const {
     return;
   }
   const faults::Kind kind = c_.fatal_[0].kind;
-  if (!faults::may_end_process(kind)) it.allow(Must::kNobodyLeft, {.without = kSaysThatOneLeft});
+  if (!faults::may_end_process(kind))
+    it.allow(Must::kNobodyLeft, {.without = kMentionsDepartedRank});
   // All ranks wait for each other in a cycle, and nobody can tell where it began.
   if (kind == faults::Kind::kMessageStall) {
     it.allow(Must::kSuspect, {.open = Unspecified::kCycle});

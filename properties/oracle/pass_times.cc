@@ -54,12 +54,12 @@ class PassTimesOracle {
     const bool is_counted = program_.options.mode == reference::Mode::kStatic;
     const std::int64_t low = earliest(hook.begin_ns);
     const std::int64_t high = latest(is_counted ? seen_.backward_ended_ns : hook.end_ns);
-    const std::int64_t told = times_.gradients_ns[p];
-    if (low <= told && told <= high) return "";
+    const std::int64_t recorded = times_.gradients_ns[p];
+    if (low <= recorded && recorded <= high) return "";
     return fmt::format(
         "the gradient of p{} is said to be ready after {} ns, and its hook ran "
         "between {} and {} ns",
-        p, told, low, high);
+        p, recorded, low, high);
   }
 
   std::string judge_bucket(std::size_t b) const {

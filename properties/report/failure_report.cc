@@ -76,7 +76,7 @@ nlohmann::ordered_json states_record(const StateCoverage& states) {
 
 double percent_of_cases(const RunReport& report, std::uint64_t count) {
   return 100.0 * static_cast<double>(count) /
-         static_cast<double>(std::max<std::uint64_t>(report.cases, 1));
+         static_cast<double>(std::max<std::uint64_t>(report.counts.cases, 1));
 }
 
 std::string counts(const std::map<std::string, std::uint64_t>& by_name) {
@@ -97,9 +97,10 @@ std::string switched_line(const RunReport& report) {
 // Returns which option was switched how often, and why cases did not run a second time.
 std::string switched_options_lines(const RunReport& report) {
   std::string out;
-  if (!report.switched.empty()) out += "switched: " + counts(report.switched) + "\n";
-  if (!report.not_comparable.empty())
-    out += "not comparable: " + counts(report.not_comparable) + "\n";
+  if (!report.metamorphic.switched.empty())
+    out += "switched: " + counts(report.metamorphic.switched) + "\n";
+  if (!report.metamorphic.not_comparable.empty())
+    out += "not comparable: " + counts(report.metamorphic.not_comparable) + "\n";
   return out;
 }
 
@@ -109,7 +110,7 @@ std::string compared_line(const RunReport& report) {
   return fmt::format("compared with {}: {} programs ({:.0f} %), {} ({:.0f} %) to the last step{}\n",
                      report.against, report.compared.programs, percent(report.compared.programs),
                      report.compared.whole, percent(report.compared.whole),
-                     report.compared.whole == report.cases
+                     report.compared.whole == report.counts.cases
                          ? ""
                          : "; beyond it the two contracts do not expect the same");
 }
@@ -171,8 +172,8 @@ std::string planted_line(const std::string& id, const PlantedBug& planted) {
 
 // The line above, and, where no case failed although the bug acted, why that can be.
 std::string planted_lines(const RunReport& report) {
-  std::string out = planted_line(report.planted_bug, report.planted);
-  if (report.failures.empty() && report.planted.triggered > 0)
+  std::string out = planted_line(report.planted.id, report.planted.seen);
+  if (report.failures.empty() && report.planted.seen.triggered > 0)
     out +=
         "  (a bug that was triggered changed what the reducer did; a case fails where that "
         "reaches a gradient, an error or a collective)\n";
@@ -221,35 +222,36 @@ std::string json_replay(const FailureReport& replay, const std::string& planted_
 }
 
 std::string stopping_line(const RunReport& report) {
-  const std::uint64_t passed = report.ok + report.faulted_ok;
+  const std::uint64_t passed = report.counts.ok + report.counts.faulted_ok;
   if (!report.failures.empty() || passed == 0) return {};
   constexpr double kMissed = 0.05;
   const double share = 1 - std::pow(kMissed, 1 / static_cast<double>(passed));
   std::string out = fmt::format(
       "excluded at 95 %: a bug that fails one of {:.0f} such cases or more", std::floor(1 / share));
-  const auto last = std::find_if(
-      report.progress.begin(), report.progress.end(),
-      [&](const RunProgress& at) { return at.features == report.progress.back().features; });
-  if (last != report.progress.end())
+  const auto last = std::find_if(report.coverage.progress.begin(), report.coverage.progress.end(),
+                                 [&](const RunProgress& at) {
+                                   return at.features == report.coverage.progress.back().features;
+                                 });
+  if (last != report.coverage.progress.end())
     out += fmt::format("; no new feature for {:.0f} s and {} cases", report.seconds - last->seconds,
-                       report.cases - std::min(report.cases, last->cases));
+                       report.counts.cases - std::min(report.counts.cases, last->cases));
   return out + "\n";
 }
 
 namespace {
 
 std::string unspecified_line(const RunReport& report) {
-  if (report.unspecified.empty()) return "";
-  return fmt::format("errors judged: {}; left open: {}\n", report.errors,
-                     counts(report.unspecified));
+  if (report.counts.unspecified.empty()) return "";
+  return fmt::format("errors judged: {}; left open: {}\n", report.counts.errors,
+                     counts(report.counts.unspecified));
 }
 
 // The shares of the policies among the cases whose features were counted.
 std::string policies_line(const RunReport& report) {
   constexpr std::string_view kFeature = "policy ";
-  if (report.lane != "sim" || report.coverage_cases == 0) return "";
+  if (report.lane != "sim" || report.coverage.cases == 0) return "";
   std::vector<std::pair<std::uint64_t, std::string>> shares;
-  for (const auto& [name, count] : report.coverage)
+  for (const auto& [name, count] : report.coverage.features)
     if (name.starts_with(kFeature)) shares.emplace_back(count, name.substr(kFeature.size()));
   if (shares.empty()) return "";
   std::stable_sort(shares.begin(), shares.end(),
@@ -258,8 +260,8 @@ std::string policies_line(const RunReport& report) {
   for (const auto& [count, name] : shares)
     texts.push_back(fmt::format(
         "{} {:.0f} %", name,
-        100.0 * static_cast<double>(count) / static_cast<double>(report.coverage_cases)));
-  return fmt::format("schedules by policy, in {} cases: {}\n", report.coverage_cases,
+        100.0 * static_cast<double>(count) / static_cast<double>(report.coverage.cases)));
+  return fmt::format("schedules by policy, in {} cases: {}\n", report.coverage.cases,
                      fmt::join(texts, ", "));
 }
 
@@ -274,8 +276,8 @@ std::string cases_line(const RunReport& report) {
       report.lane, report.subject,
       report.held_to.values.empty() ? "" : fmt::format("{} values alone, ", report.held_to.values),
       report.nccl.empty() ? "" : fmt::format("simulated NCCL {}, ", report.nccl), report.seed,
-      report.cases, report.seconds, report.cases_per_second(), report.ok, report.faulted_ok,
-      report.failures.size());
+      report.counts.cases, report.seconds, report.cases_per_second(), report.counts.ok,
+      report.counts.faulted_ok, report.failures.size());
 }
 
 std::string earlier_line(const RunReport& report) {
@@ -285,20 +287,23 @@ std::string earlier_line(const RunReport& report) {
 }
 
 std::string faults_line(const RunReport& report) {
-  if (report.faults_fired.empty()) return "";
+  if (report.coverage.faults_fired.empty()) return "";
   std::string out = "faults fired:";
-  for (const auto& [name, count] : report.faults_fired) out += fmt::format(" {} {}", name, count);
+  for (const auto& [name, count] : report.coverage.faults_fired)
+    out += fmt::format(" {} {}", name, count);
   return out + "\n";
 }
 
 std::string features_line(const RunReport& report) {
-  std::string out = fmt::format("features seen: {}", report.coverage.size());
-  if (report.interleaved > 0) out += fmt::format("; interleaved programs: {}", report.interleaved);
+  std::string out = fmt::format("features seen: {}", report.coverage.features.size());
+  if (report.counts.interleaved > 0)
+    out += fmt::format("; interleaved programs: {}", report.counts.interleaved);
   if (report.determinism.pairs > 0)
     out += fmt::format("; run twice: {}, different: {}", report.determinism.pairs,
                        report.determinism.mismatches);
-  if (report.reruns > 0)
-    out += fmt::format("; run again, as ranks had waited for a processor: {}", report.reruns);
+  if (report.counts.reruns > 0)
+    out +=
+        fmt::format("; run again, as ranks had waited for a processor: {}", report.counts.reruns);
   return out + "\n";
 }
 
@@ -314,9 +319,9 @@ std::string inconclusive_lines(const RunReport& report) {
 std::string summary(const RunReport& report, const std::string& page) {
   std::string out = cases_line(report) + earlier_line(report);
   if (!report.against.empty()) out += compared_line(report);
-  if (report.is_metamorphic) out += switched_line(report);
-  const std::size_t features = report.coverage.size();
-  const std::size_t kinds = report.faults_fired.size();
+  if (report.metamorphic.is_on) out += switched_line(report);
+  const std::size_t features = report.coverage.features.size();
+  const std::size_t kinds = report.coverage.faults_fired.size();
   out += fmt::format("covered: {} feature{}", features, features == 1 ? "" : "s");
   if (kinds != 0) out += fmt::format(", {} kind{} of faults", kinds, kinds == 1 ? "" : "s");
   out += "\n" + planted_lines(report) + stopping_line(report);
@@ -328,10 +333,10 @@ std::string summary(const RunReport& report, const std::string& page) {
 std::string whole_summary(const RunReport& report) {
   std::string out = cases_line(report) + earlier_line(report);
   if (!report.against.empty()) out += compared_line(report);
-  if (report.is_metamorphic) out += switched_line(report) + switched_options_lines(report);
-  out += faults_line(report) + states_line(report.states) + policies_line(report) +
-         unspecified_line(report) + planted_lines(report) +
-         features_line(report) + stopping_line(report);
+  if (report.metamorphic.is_on) out += switched_line(report) + switched_options_lines(report);
+  out += faults_line(report) + states_line(report.coverage.states) + policies_line(report) +
+         unspecified_line(report) + planted_lines(report) + features_line(report) +
+         stopping_line(report);
   return out + inconclusive_lines(report);
 }
 
@@ -343,39 +348,39 @@ std::string json_report(const RunReport& report) {
       {"seed", report.seed},
       {"commit", report.commit},
       {"seconds", report.seconds},
-      {"cases", report.cases},
+      {"cases", report.counts.cases},
       {"cases_per_second", report.cases_per_second()},
-      {"ok", report.ok},
-      {"faulted_ok", report.faulted_ok},
+      {"ok", report.counts.ok},
+      {"faulted_ok", report.counts.faulted_ok},
       {"failures", nlohmann::ordered_json::array()},
-      {"interleaved", report.interleaved},
-      {"coverage_cases", report.coverage_cases},
-      {"coverage", report.coverage},
-      {"faults_fired", report.faults_fired},
-      {"reruns", report.reruns},
-      {"errors_judged", report.errors},
-      {"unspecified", report.unspecified},
+      {"interleaved", report.counts.interleaved},
+      {"coverage_cases", report.coverage.cases},
+      {"coverage", report.coverage.features},
+      {"faults_fired", report.coverage.faults_fired},
+      {"reruns", report.counts.reruns},
+      {"errors_judged", report.counts.errors},
+      {"unspecified", report.counts.unspecified},
       {"determinism",
        {{"pairs", report.determinism.pairs}, {"mismatches", report.determinism.mismatches}}}};
-  if (!report.planted_bug.empty())
-    json["planted"] = {{"id", report.planted_bug},
-                       {"reached", report.planted.reached},
-                       {"triggered", report.planted.triggered}};
+  if (!report.planted.id.empty())
+    json["planted"] = {{"id", report.planted.id},
+                       {"reached", report.planted.seen.reached},
+                       {"triggered", report.planted.seen.triggered}};
   if (!report.against.empty())
     json["against"] = {{"subject", report.against},
                        {"compared", report.compared.programs},
                        {"compared_whole", report.compared.whole}};
-  if (report.is_metamorphic)
+  if (report.metamorphic.is_on)
     json["metamorphic"] = {{"compared", report.compared.programs},
                            {"compared_whole", report.compared.whole},
-                           {"switched", report.switched},
-                           {"not_comparable", report.not_comparable}};
+                           {"switched", report.metamorphic.switched},
+                           {"not_comparable", report.metamorphic.not_comparable}};
   if (!report.nccl.empty()) json["nccl"] = report.nccl;
   if (!report.held_to.values.empty()) json["values"] = report.held_to.values;
-  if (report.coverage.empty()) json["coverage"] = nlohmann::ordered_json::object();
-  if (report.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
-  if (!report.states.empty()) json["states"] = states_record(report.states);
-  if (report.unspecified.empty()) json["unspecified"] = nlohmann::ordered_json::object();
+  if (report.coverage.features.empty()) json["coverage"] = nlohmann::ordered_json::object();
+  if (report.coverage.faults_fired.empty()) json["faults_fired"] = nlohmann::ordered_json::object();
+  if (!report.coverage.states.empty()) json["states"] = states_record(report.coverage.states);
+  if (report.counts.unspecified.empty()) json["unspecified"] = nlohmann::ordered_json::object();
   if (!report.inconclusive.empty()) json["inconclusive"] = report.inconclusive;
   if (report.was_interrupted) json["interrupted"] = true;
   if (report.earlier.run > 0)
@@ -396,7 +401,7 @@ std::string junit_report(const RunReport& report) {
   if (failures == 0)
     out += fmt::format(
         "  <testcase classname=\"lockstep.{}\" name=\"{} cases, seed {}\" time=\"{:.3f}\"",
-        report.lane, report.cases, report.seed, report.seconds);
+        report.lane, report.counts.cases, report.seed, report.seconds);
   if (failures == 0 && !is_unproven) out += "/>\n";
   if (is_unproven)
     out += fmt::format(">\n    <error message=\"{}\">{}</error>\n  </testcase>\n",

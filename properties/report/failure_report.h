@@ -57,34 +57,46 @@ struct RunReport {
   std::uint64_t seed = 0;
   std::string commit;
   double seconds = 0;
-  std::uint64_t cases = 0;
-  std::uint64_t ok = 0;
-  std::uint64_t faulted_ok = 0;
-  bool is_metamorphic = false;  // every case runs twice, with an option switched
-  // How many cases were compared by the switched option, and how many were not, by reason.
-  std::map<std::string, std::uint64_t> switched;
-  std::map<std::string, std::uint64_t> not_comparable;
+  struct Counts {
+    std::uint64_t cases = 0;
+    std::uint64_t ok = 0;
+    std::uint64_t faulted_ok = 0;
+    std::uint64_t interleaved = 0;  // cases in which forwards and backward calls interleave
+    std::uint64_t errors = 0;       // of ranks that the oracles judged
+    // How often the oracles could not judge something, by reason (oracle/unspecified.h).
+    std::map<std::string, std::uint64_t> unspecified;
+    std::uint64_t reruns = 0;  // of cases whose ranks had waited for a processor (CaseRunner)
+  };
+  Counts counts;
+  struct Metamorphic {
+    bool is_on = false;  // every case runs twice, with an option switched
+    // How many cases were compared by the switched option, and how many were not, by reason.
+    std::map<std::string, std::uint64_t> switched;
+    std::map<std::string, std::uint64_t> not_comparable;
+  };
+  Metamorphic metamorphic;
   // With `against`, the programs that both subjects ran; if metamorphic, those that ran twice.
   struct Compared {
     std::uint64_t programs = 0;
     std::uint64_t whole = 0;  // those of them that ran to the last step
   };
   Compared compared;
-  std::uint64_t interleaved = 0;  // the cases in which forwards and backward calls interleave
-  std::uint64_t coverage_cases = 0;
-  std::map<std::string, std::uint64_t> coverage;
-  // For each feature and each kind of fault: the counted cases that had the one and in which the
-  // other fired.
-  std::map<std::string, std::map<std::string, std::uint64_t>> coverage_by_fault;
-  std::vector<RunProgress> progress;  // in the order of time
-  std::map<std::string, std::uint64_t> faults_fired;
-  StateCoverage states;      // empty where it is not asked for
-  std::uint64_t errors = 0;  // how many errors of ranks the oracles judged
-  // How often the oracles could not judge something, by reason (oracle/unspecified.h).
-  std::map<std::string, std::uint64_t> unspecified;
-  std::string planted_bug;   // its id; empty if there is none
-  PlantedBug planted;        // counted over all cases
-  std::uint64_t reruns = 0;  // of cases whose ranks had waited for a processor (CaseRunner)
+  struct Coverage {
+    std::uint64_t cases = 0;
+    std::map<std::string, std::uint64_t> features;
+    // For each feature and each kind of fault: the counted cases that had the one and in which the
+    // other fired.
+    std::map<std::string, std::map<std::string, std::uint64_t>> by_fault;
+    std::vector<RunProgress> progress;  // in the order of time
+    std::map<std::string, std::uint64_t> faults_fired;
+    StateCoverage states;  // empty where it is not asked for
+  };
+  Coverage coverage;
+  struct Planted {
+    std::string id;   // of the bug; empty if there is none
+    PlantedBug seen;  // counted over all cases
+  };
+  Planted planted;
   struct Determinism {
     std::uint64_t pairs = 0;  // of runs of one case
     std::uint64_t mismatches = 0;
@@ -103,7 +115,9 @@ struct RunReport {
 
   // Whether it says that the subject is right, as far as it went.
   bool is_green() const { return failures.empty() && inconclusive.empty() && !was_interrupted; }
-  double cases_per_second() const { return seconds > 0 ? static_cast<double>(cases) / seconds : 0; }
+  double cases_per_second() const {
+    return seconds > 0 ? static_cast<double>(counts.cases) / seconds : 0;
+  }
 };
 
 std::string planted_line(const std::string& id, const PlantedBug& planted);  // empty without an id

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 Json line_of(const RunReport& report, const char* label, const char* axis, const char* colour,
              double (*value)(const RunProgress&)) {
   Json data = Json::array();
-  for (const RunProgress& at : report.progress)
+  for (const RunProgress& at : report.coverage.progress)
     data.push_back({{"x", at.seconds}, {"y", value(at)}});
   return {{"label", label},
           {"data", data},
@@ -58,7 +58,7 @@ std::string progress_config(const RunReport& report) {
 std::string faults_config(const RunReport& report) {
   Json labels = Json::array();
   Json values = Json::array();
-  for (const auto& [name, count] : report.faults_fired) {
+  for (const auto& [name, count] : report.coverage.faults_fired) {
     labels.push_back(name);
     values.push_back(count);
   }
@@ -80,17 +80,17 @@ std::string faults_config(const RunReport& report) {
 // Features that were seen least come first: there a bug has the best chance to hide.
 void add_features(const RunReport& report, Page& page) {
   std::vector<std::pair<std::uint64_t, std::string>> order;
-  for (const auto& [name, count] : report.coverage) order.emplace_back(count, name);
+  for (const auto& [name, count] : report.coverage.features) order.emplace_back(count, name);
   std::sort(order.begin(), order.end());
   std::vector<std::string> headers = {"feature", "cases"};
-  for (const auto& [kind, count] : report.faults_fired) headers.push_back(kind);
+  for (const auto& [kind, count] : report.coverage.faults_fired) headers.push_back(kind);
   std::vector<std::vector<std::string>> rows;
   for (const auto& [count, name] : order) {
     std::vector<std::string> row = {name, fmt::format("{}", count)};
-    const auto by_fault = report.coverage_by_fault.find(name);
+    const auto by_fault = report.coverage.by_fault.find(name);
     for (std::size_t i = 2; i < headers.size(); ++i) {
       std::uint64_t met = 0;
-      if (by_fault != report.coverage_by_fault.end())
+      if (by_fault != report.coverage.by_fault.end())
         if (const auto found = by_fault->second.find(headers[i]); found != by_fault->second.end())
           met = found->second;
       row.push_back(met == 0 ? "~0" : fmt::format("{}", met));
@@ -115,26 +115,26 @@ Result<std::string> run_page(const RunReport& report) {
   page.add_summary(whole_summary(report));
   if (!report.failures.empty()) page.add_heading("Failures");
   for (const FailureReport& failure : report.failures) page.add_text(failure_block(failure));
-  if (!report.progress.empty())
+  if (!report.coverage.progress.empty())
     page.add_chart("Cases and features over time", progress_config(report));
-  if (!report.faults_fired.empty()) {
+  if (!report.coverage.faults_fired.empty()) {
     constexpr int kRow = 22;
     page.add_chart("Faults that fired", faults_config(report),
-                   90 + kRow * static_cast<int>(report.faults_fired.size()));
+                   90 + kRow * static_cast<int>(report.coverage.faults_fired.size()));
   }
-  if (!report.states.empty()) {
+  if (!report.coverage.states.empty()) {
     page.add_heading("States and faults");
     page.add_paragraph(
         "What the reducer of a fault's rank was doing when the fault acted, and how often. A cell "
         "with a dash cannot occur; a marked one can, and was not seen.");
-    page.add_table(state_headers(), state_rows(report.states));
+    page.add_table(state_headers(), state_rows(report.coverage.states));
   }
-  if (!report.coverage.empty()) {
+  if (!report.coverage.features.empty()) {
     page.add_heading("Features and faults");
     page.add_paragraph(fmt::format(
         "Of {} cases whose features were counted: how many had the feature, and in how many of "
         "these each fault fired. The rarest features come first; shaded pairs were not seen.",
-        report.coverage_cases));
+        report.coverage.cases));
     add_features(report, page);
   }
   return page.html();

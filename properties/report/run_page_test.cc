@@ -17,13 +17,13 @@ RunReport example_run() {
   report.subject = "reducer";
   report.seed = 7;
   report.seconds = 10;
-  report.cases = 3000;
-  report.ok = 3000;
-  report.coverage_cases = 200;
-  report.coverage = {{"manual sync", 30}, {"rare", 1}};
-  report.coverage_by_fault["manual sync"]["rank_exit"] = 4;
-  report.faults_fired = {{"rank_exit", 9}};
-  report.progress = {{1, 300, 1}, {4, 1200, 2}, {10, 3000, 2}};
+  report.counts.cases = 3000;
+  report.counts.ok = 3000;
+  report.coverage.cases = 200;
+  report.coverage.features = {{"manual sync", 30}, {"rare", 1}};
+  report.coverage.by_fault["manual sync"]["rank_exit"] = 4;
+  report.coverage.faults_fired = {{"rank_exit", 9}};
+  report.coverage.progress = {{1, 300, 1}, {4, 1200, 2}, {10, 3000, 2}};
   return report;
 }
 
@@ -114,8 +114,8 @@ TEST(StoppingRule, SaysWhatIsExcludedAndSinceWhenNothingWasNew) {
 
 TEST(Summary, SaysWhichPoliciesTheCountedCasesHad) {
   RunReport report = example_run();
-  report.coverage["policy pos"] = 50;
-  report.coverage["policy random_walk"] = 150;
+  report.coverage.features["policy pos"] = 50;
+  report.coverage.features["policy random_walk"] = 150;
   EXPECT_THAT(whole_summary(report),
               HasSubstr("schedules by policy, in 200 cases: random_walk 75 %, pos 25 %\n"));
   report.lane = "gloo";  // real threads follow no policy
@@ -124,7 +124,7 @@ TEST(Summary, SaysWhichPoliciesTheCountedCasesHad) {
 
 TEST(Summary, HasFourLinesAndTheWholeOneHasTheRest) {
   RunReport report = example_run();
-  report.unspecified["a reason"] = 3;
+  report.counts.unspecified["a reason"] = 3;
   const std::string text = summary(report, "");
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
   EXPECT_THAT(text, Not(HasSubstr("a reason")));

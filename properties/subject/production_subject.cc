@@ -230,23 +230,7 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
     if (is_on_host && collective.op == lockstep::Op::kAllGather && collective.bucket != kNone)
       return users_[reducer].sparse.look_at(collective);
     if (!is_on_host || collective.op != lockstep::Op::kAllReduceSum || compresses_) return {};
-    const Layout& layout = users_[reducer].parallel->reducer().layout();
-    const BucketLayout& bucket = layout.buckets[static_cast<std::size_t>(collective.bucket)];
-    const auto parts = static_cast<std::size_t>(parts_of(bucket.dtype));
-    const auto elements = static_cast<std::size_t>(bucket.elements);
-    if (bucket.sparse || collective.count != elements * parts) return {};
-    const std::size_t unit = size_of(collective.dtype) * parts;
-    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
-    std::size_t end = 0;
-    for (const BucketMember& member : bucket.members) {
-      const std::size_t begin = static_cast<std::size_t>(member.offset) * unit;
-      if (end < begin && !std::all_of(collective.data + end, collective.data + begin, is_zero))
-        return "bucket " + std::to_string(collective.bucket) + " is sent with a padding before " +
-               users_[reducer].parallel->reducer().parameter_infos()[member.parameter].name +
-               " that is not zero";
-      end = begin + static_cast<std::size_t>(member.elements) * unit;
-    }
-    return {};
+    return flaw_of_padding(users_[reducer].laid_out(), collective);
   }
 
   void take_trace(std::vector<ObservedCollective>& out) override {

@@ -153,5 +153,24 @@ std::string SparsePadding::look_at(const Collective& collective) {
   return is_zero ? "" : bucket + " is sent with values behind its rows that are not zero";
 }
 
+std::string flaw_of_padding(const LaidOut& reducer, const Collective& collective) {
+  const Layout& layout = reducer.layout;
+  const BucketLayout& bucket = layout.buckets[static_cast<std::size_t>(collective.bucket)];
+  const auto parts = static_cast<std::size_t>(parts_of(bucket.dtype));
+  const auto elements = static_cast<std::size_t>(bucket.elements);
+  if (bucket.sparse || collective.count != elements * parts) return {};
+  const std::size_t unit = size_of(collective.dtype) * parts;
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+  std::size_t end = 0;
+  for (const BucketMember& member : bucket.members) {
+    const std::size_t begin = static_cast<std::size_t>(member.offset) * unit;
+    if (end < begin && !std::all_of(collective.data + end, collective.data + begin, is_zero))
+      return "bucket " + std::to_string(collective.bucket) + " is sent with a padding before " +
+             reducer.parameters[member.parameter].name + " that is not zero";
+    end = begin + static_cast<std::size_t>(member.elements) * unit;
+  }
+  return {};
+}
+
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

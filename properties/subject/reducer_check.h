@@ -38,6 +38,10 @@ std::uint64_t most_memory(const std::vector<LaidOut>& reducers,
                           const std::vector<Ref<Buffer>>& buffers,
                           const reference::Program& program);
 
+// Returns what is wrong with the padding of a bucket of a dense dtype that a collective sums, or an
+// empty text: where no member lies, there are zeros (B3).
+std::string flaw_of_padding(const LaidOut& reducer, const Collective& collective);
+
 // Looks at the all-gathers of one reducer's sparse gradients. The values of a sparse gradient
 // follow the numbers of its rows. Where other ranks have more rows, padding stands behind its own:
 // negative numbers, and zeros (S1). Threads: the one that starts the collective; a reducer starts

@@ -9,17 +9,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "reducer/autograd/contribution.h"
 #include "reducer/autograd/foreign_graph.h"
 #include "reducer/autograd/node_map.h"
 #include "reducer/autograd/parameter.h"
 #include "reducer/base/check.h"
-#include "reducer/tensor/sparse.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
-
-constexpr std::uint32_t kEnd = ~std::uint32_t{0};  // The end of a list of contributions.
 
 std::uint64_t mix(std::uint64_t x) {  // This is the finalizer of splitmix64.
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -27,62 +25,11 @@ std::uint64_t mix(std::uint64_t x) {  // This is the finalizer of splitmix64.
   return x ^ (x >> 31);
 }
 
-// One gradient on its way to a node that is not ready yet.
-struct Contribution {
-  Tensor gradient;
-  std::uint64_t sender = 0;  // The sender's sequence number.
-  std::uint32_t edge = 0;    // The index of the sender's edge.
-  std::uint32_t slot = 0;
-  std::uint32_t next = kEnd;
-};
-
 struct NodeState {
   Node* node = nullptr;
   std::uint32_t dependencies = 0;
   std::uint32_t contributions = kEnd;  // The head of a list in Engine::Task.
 };
-
-bool sent_before(const Contribution& a, const Contribution& b) {
-  if (a.slot != b.slot) return a.slot < b.slot;
-  if (a.sender != b.sender) return a.sender > b.sender;
-  return a.edge < b.edge;
-}
-
-// Adds `term` to `sum`. The first addition allocates memory of its own, because the receivers of
-// what a node sent may share it.
-Status add_elements(Tensor& sum, bool& owned, const Tensor& term) {
-  Device& device = term.device();
-  const Stream stream = device.current_stream();
-  if (!owned) {
-    Result<Tensor> fresh = Tensor::empty(device, sum.dtype(), sum.shape());
-    if (!fresh) return fresh.error();
-    device.copy(stream, sum, *fresh);
-    sum = std::move(*fresh);
-    owned = true;
-  }
-  device.add(stream, term, sum);
-  return {};
-}
-
-Status add_entries(Tensor& sum, const Tensor& term) {
-  Result<Tensor> both = append(sum, term);
-  if (!both) return both.error();
-  sum = std::move(*both);
-  return {};
-}
-
-Status add_to(Tensor& sum, bool& owned, const Tensor& term) {
-  LOCKSTEP_CHECK(sum.defined());
-  LOCKSTEP_CHECK(term.defined());
-  if (sum.is_sparse() != term.is_sparse())
-    return Status(Code::kInvalidArgument,
-                  "a sparse and a dense gradient meet at one node: they cannot be added");
-  const bool requires_grad = sum.requires_grad() || term.requires_grad();
-  LOCKSTEP_RETURN_IF_ERROR(sum.is_sparse() ? add_entries(sum, term)
-                                           : add_elements(sum, owned, term));
-  sum.set_requires_grad(requires_grad);
-  return {};
-}
 
 }  // namespace
 

@@ -149,8 +149,9 @@ Action PassCore::on_no_backward() {
   sweep_.parameters.resize(parameters_.size());
   std::iota(sweep_.parameters.begin(), sweep_.parameters.end(), 0u);
   begin_sweep(Sweep::Of::kParameters);
-  const bool agrees = mode_ == Mode::kStatic && !is_usage_agreed_ && !parameters_.empty();
-  return {agrees ? Action::Kind::kLaunchUsageMap : Action::Kind::kNone, 0};
+  const bool must_agree_on_usage =
+      mode_ == Mode::kStatic && !is_usage_agreed_ && !parameters_.empty();
+  return {must_agree_on_usage ? Action::Kind::kLaunchUsageMap : Action::Kind::kNone, 0};
 }
 
 void PassCore::on_usage_agreed() {

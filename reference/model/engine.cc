@@ -313,8 +313,8 @@ UnusedSearch search_unused(const Owners& owners, const RankPass& pass, std::uint
   return search;
 }
 
-bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call,
-                  const std::vector<std::uint32_t>& parameters) {
+bool live_output_reaches(const Owners& owners, const RankPass& pass, std::uint32_t call,
+                         const std::vector<std::uint32_t>& parameters) {
   assert(call < call_count(pass));
   const bool is_last = call + 1 == call_count(pass);
   const Outputs roots = roots_of(pass, call);

@@ -88,7 +88,7 @@ UnusedSearch search_unused(const Owners& owners, const RankPass& pass, std::uint
 
 // Whether an output of the pass that lives after backward call `call`, and that no call has used
 // up, leads to one of `parameters`, or to a checkpoint, as nobody sees what its body uses (P5).
-bool leaves_a_way(const Owners& owners, const RankPass& pass, std::uint32_t call,
+bool live_output_reaches(const Owners& owners, const RankPass& pass, std::uint32_t call,
                   const std::vector<std::uint32_t>& parameters);
 
 }  // namespace lockstep::reference

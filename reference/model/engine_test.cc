@@ -162,8 +162,8 @@ TEST(Engine, ACallIsOfThePassIfARootIsAnOutputOfASyncedForward) {
   // An output of a local forward keeps no pass open, and is no other forward of it.
   EXPECT_EQ(search_unused(owners, pass, 0).seen_elsewhere,
             (std::vector<bool>{false, false, false}));
-  EXPECT_TRUE(leaves_a_way(owners, pass, 0, {0}));
-  EXPECT_FALSE(leaves_a_way(owners, pass, 0, {2}));
+  EXPECT_TRUE(live_output_reaches(owners, pass, 0, {0}));
+  EXPECT_FALSE(live_output_reaches(owners, pass, 0, {2}));
 }
 
 // Output 0 leads to parameter 1, output 1 to parameter 0 (P5).
@@ -171,14 +171,14 @@ TEST(Engine, AWayIsLeftByOutputsThatLiveAreNotUsedUpAndLeadThere) {
   const Owners owners = {0, 1, kNotTrained};
   RankPass pass = graph({use(0, 1), use(1, 2)}, {{0, 0}, {1, 0}});
   pass.backwards = {{{0}}, {{1}}};
-  EXPECT_TRUE(leaves_a_way(owners, pass, 0, {0}));
-  EXPECT_TRUE(leaves_a_way(owners, pass, 0, {1}));   // the call retains the graph
-  EXPECT_FALSE(leaves_a_way(owners, pass, 1, {1}));  // the rank let go of it before
+  EXPECT_TRUE(live_output_reaches(owners, pass, 0, {0}));
+  EXPECT_TRUE(live_output_reaches(owners, pass, 0, {1}));   // the call retains the graph
+  EXPECT_FALSE(live_output_reaches(owners, pass, 1, {1}));  // the rank let go of it before
   pass.keep_outputs = true;
-  EXPECT_TRUE(leaves_a_way(owners, pass, 1, {1}));
-  EXPECT_FALSE(leaves_a_way(owners, pass, 1, {0}));  // used up
+  EXPECT_TRUE(live_output_reaches(owners, pass, 1, {1}));
+  EXPECT_FALSE(live_output_reaches(owners, pass, 1, {0}));  // used up
   pass.backwards = {};
-  EXPECT_FALSE(leaves_a_way(owners, pass, 0, {0, 1}));
+  EXPECT_FALSE(live_output_reaches(owners, pass, 0, {0, 1}));
 }
 
 TEST(Engine, AWayGoesByEdgesAndMayHideInACheckpoint) {
@@ -186,7 +186,7 @@ TEST(Engine, AWayGoesByEdgesAndMayHideInACheckpoint) {
     RankPass pass = graph(std::move(nodes), {{0, 0}, {1, 0}});
     pass.backwards = {{{1}}};
     pass.keep_outputs = true;
-    return leaves_a_way({0, 1, kNotTrained}, pass, 0, {parameter});
+    return live_output_reaches({0, 1, kNotTrained}, pass, 0, {parameter});
   };
   EXPECT_TRUE(leads({use(0, 1), node(Kind::kStop, {{0, 0}})}, 0));
   EXPECT_FALSE(leads({use(0, 1), node(Kind::kDetach, {{0, 0}})}, 0));
@@ -196,7 +196,7 @@ TEST(Engine, AWayGoesByEdgesAndMayHideInACheckpoint) {
   RankPass constant = graph({use(0, 1)});
   constant.forwards[0].constants = 1;
   constant.keep_outputs = true;
-  EXPECT_FALSE(leaves_a_way({0, 1, kNotTrained}, constant, 0, {0, 1}));
+  EXPECT_FALSE(live_output_reaches({0, 1, kNotTrained}, constant, 0, {0, 1}));
 }
 
 }  // namespace

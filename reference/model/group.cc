@@ -170,8 +170,8 @@ void make_call(const Setting& setting, const Step& step, std::uint32_t rank, con
   const Backward& call = backward_of(pass_of(step, rank), number);
   if (call.zeroes) state.gradients = zero_grad(setting, step.zero_grad, std::move(state.gradients));
   if (call.updates) state.module = train_values(setting, step.key, std::move(state.module));
-  const bool is_later = call.held && state.held_from;
-  const Step& built_in = is_later ? setting.program.steps[*state.held_from] : step;
+  const bool starts_from_held = call.held && state.held_from;
+  const Step& built_in = starts_from_held ? setting.program.steps[*state.held_from] : step;
   state.gradients = accumulate(setting, rank, built_in.key, calls[number], ready_twice,
                                std::move(state.gradients));
 }

@@ -214,7 +214,8 @@ RankReadiness run_calls(const PassRules& rules, const RankPass& pass, const Call
     // While static mode counts, too, what has no hook in the first call counts as unused (P11).
     rank.is_complete = rules.counts_hooks() || rank.missing.empty();
     call.is_first = false;
-    if (rank.is_complete || leaves_a_way(rules.roles.owners, pass, c, rank.missing)) continue;
+    if (rank.is_complete || live_output_reaches(rules.roles.owners, pass, c, rank.missing))
+      continue;
     fail(rank, Error::kIncomplete, rank.missing);
     return rank;
   }

@@ -282,12 +282,12 @@ bool SimDevice::touch(const std::shared_ptr<const Actor>& actor, const Touch& to
   if (block == nullptr || end > block->bytes) {
     const Place place{name_of(*actor), actor->sequence, actor->operation, touch.is_write,
                       text_of_range(touch)};
-    findings_.push_back({FindingKind::kForeign, place, {}});
+    findings_.all.push_back({FindingKind::kForeign, place, {}});
     return false;
   }
   const Access access{actor, begin, end, touch.is_write, block->number};
   if (!block->is_live) {
-    findings_.push_back(
+    findings_.all.push_back(
         {FindingKind::kFreed, place_of(*block, access), place_of(*block, block->release)});
     return true;
   }
@@ -298,12 +298,13 @@ bool SimDevice::touch(const std::shared_ptr<const Actor>& actor, const Touch& to
 void SimDevice::check_order(Block& block, const Access& access) {
   const auto report = [&](const Access& earlier) LOCKSTEP_REQUIRES(mutex_) {
     if (!failure_.ok()) return;
-    const bool is_new = reported_
+    const bool is_new = findings_.known
                             .insert({earlier.actor->line, earlier.actor->sequence,
                                      access.actor->line, access.actor->sequence})
                             .second;
     if (is_new)
-      findings_.push_back({FindingKind::kRace, place_of(block, access), place_of(block, earlier)});
+      findings_.all.push_back(
+          {FindingKind::kRace, place_of(block, access), place_of(block, earlier)});
   };
   block.history.add(access, lines_[access.actor->line].clock, std::ref(report));
 }
@@ -423,7 +424,7 @@ void SimDevice::check_need(const Block& given_back) {
   const Place place{name_of(*begin_on_host("take")), 0, "take", false,
                     std::to_string(taken) + " bytes of pinned memory in the place of " +
                         std::to_string(given_back.bytes)};
-  findings_.push_back({FindingKind::kNeedless, place, {}});
+  findings_.all.push_back({FindingKind::kNeedless, place, {}});
 }
 
 // The release is a write of the host. A copy that is still queued is unordered with it.

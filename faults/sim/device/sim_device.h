@@ -143,7 +143,7 @@ class SimDevice final : public Device {
   void label(const std::byte* data, std::size_t bytes, std::string name);
   // To be read when the run has ended, and nobody else uses the device.
   const std::vector<Finding>& findings() const LOCKSTEP_NO_THREAD_SAFETY_ANALYSIS {
-    return findings_;
+    return findings_.all;
   }
 
   void stop();  // stops the device now
@@ -220,9 +220,12 @@ class SimDevice final : public Device {
   TakenMemory last_pinned_ LOCKSTEP_GUARDED_BY(mutex_);
   // By fiber: the handles of the streams that its guards have made current, the innermost last.
   std::map<std::uint32_t, std::vector<std::uint64_t>> current_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::vector<Finding> findings_ LOCKSTEP_GUARDED_BY(mutex_);
-  // The races that are in findings_ already: line and number of each of the two operations.
-  std::set<std::array<std::uint64_t, 4>> reported_ LOCKSTEP_GUARDED_BY(mutex_);
+  struct Findings {
+    std::vector<Finding> all;
+    // The races that are there already: line and number of each of the two operations.
+    std::set<std::array<std::uint64_t, 4>> known;
+  };
+  Findings findings_ LOCKSTEP_GUARDED_BY(mutex_);
   std::uint64_t operations_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::uint64_t allocations_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   Status failure_ LOCKSTEP_GUARDED_BY(mutex_);

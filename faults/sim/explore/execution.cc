@@ -59,32 +59,32 @@ void Execution::clear() {
   uses_.clear();
   wakes_.clear();
   waiters_.clear();
-  ids_.clear();
-  names_.clear();
-  children_.clear();
+  fibers_.ids.clear();
+  fibers_.names.clear();
+  fibers_.children.clear();
   numbers_.clear();
-  era_ = roots_ = 0;
+  era_ = fibers_.roots = 0;
   has_too_many_ = false;
 }
 
 void Execution::on_spawn(FiberId id) {
-  const auto fiber = static_cast<std::uint32_t>(ids_.size());
+  const auto fiber = static_cast<std::uint32_t>(fibers_.ids.size());
   if (fiber >= kMaxExplored) has_too_many_ = true;
-  by_id_[id] = fiber;
-  ids_.push_back(id);
+  fibers_.by_id[id] = fiber;
+  fibers_.ids.push_back(id);
   if (steps_.empty()) {
-    names_.push_back(mix(1, roots_++));
+    fibers_.names.push_back(mix(1, fibers_.roots++));
   } else {
     const std::uint32_t parent = steps_.back().fiber;
-    names_.push_back(mix(names_[parent], 2 + children_[parent]++));
+    fibers_.names.push_back(mix(fibers_.names[parent], 2 + fibers_.children[parent]++));
   }
-  children_.push_back(0);
+  fibers_.children.push_back(0);
   numbers_.push_back(0);
 }
 
 void Execution::on_step(FiberId id, std::uint32_t choice) {
   Step step;
-  step.fiber = by_id_[id];
+  step.fiber = fibers_.by_id[id];
   step.number = ++numbers_[step.fiber];
   step.era = era_;
   step.choice = choice;
@@ -93,10 +93,10 @@ void Execution::on_step(FiberId id, std::uint32_t choice) {
   steps_.push_back(step);
 }
 
-void Execution::on_wake(FiberId id) { wakes_.push_back(by_id_[id]); }
+void Execution::on_wake(FiberId id) { wakes_.push_back(fibers_.by_id[id]); }
 
 void Execution::on_meet(FiberId id) {
-  uses_.push_back({kFiberObject | by_id_[id], Access::kWrite});
+  uses_.push_back({kFiberObject | fibers_.by_id[id], Access::kWrite});
 }
 
 void Execution::close() {
@@ -141,7 +141,7 @@ void Execution::join(std::uint32_t into, std::uint32_t other) {
 
 const std::vector<Execution::Race>& Execution::order(std::uint32_t from, std::uint32_t count) {
   LOCKSTEP_CHECK_LT(count, steps() + 1);
-  width_ = ids_.size();
+  width_ = fibers_.ids.size();
   clocks_.assign(count * width_, 0);
   last_of_.assign(width_, kNoStep);
   waker_of_.assign(width_, kNoStep);
@@ -190,12 +190,12 @@ std::uint64_t Execution::signature() const {
     std::uint64_t clock = 0;
     for (std::size_t f = 0; f < width_; ++f) {
       const std::uint32_t seen = clocks_[i * width_ + f];
-      if (seen != 0) clock += mix(names_[f], seen);
+      if (seen != 0) clock += mix(fibers_.names[f], seen);
     }
     std::uint64_t kinds = 0;
     for (std::uint32_t u = step.first_use; u < step.last_use; ++u)
       kinds += 1 + (static_cast<std::uint64_t>(uses_[u].access) << 20);
-    sum += mix(mix(names_[step.fiber], step.number), mix(mix(clock, kinds), step.era));
+    sum += mix(mix(fibers_.names[step.fiber], step.number), mix(mix(clock, kinds), step.era));
   }
   return sum;
 }

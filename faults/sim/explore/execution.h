@@ -65,11 +65,11 @@ class Execution {
     return uses_.data() + steps_[index].first_use;
   }
   const Use* uses_end(std::uint32_t index) const { return uses_.data() + steps_[index].last_use; }
-  std::uint32_t fiber_of(FiberId id) const { return by_id_[id]; }
-  FiberId id_of(std::uint32_t fiber) const { return ids_[fiber]; }
-  std::uint32_t fibers() const { return static_cast<std::uint32_t>(ids_.size()); }
+  std::uint32_t fiber_of(FiberId id) const { return fibers_.by_id[id]; }
+  FiberId id_of(std::uint32_t fiber) const { return fibers_.ids[fiber]; }
+  std::uint32_t fibers() const { return static_cast<std::uint32_t>(fibers_.ids.size()); }
   bool has_too_many() const { return has_too_many_; }
-  std::uint64_t name_of(std::uint32_t fiber) const { return names_[fiber]; }
+  std::uint64_t name_of(std::uint32_t fiber) const { return fibers_.names[fiber]; }
 
   // Computes the clocks of the first `count` steps. Returns the races: pairs of dependent steps
   // with no other step between them in the order, whose second step is `from` or later.
@@ -90,6 +90,13 @@ class Execution {
     Access access = Access::kRead;
     std::vector<std::uint32_t> last, earlier;
   };
+  struct Fibers {
+    std::vector<FiberId> ids;  // by fiber
+    std::vector<std::uint64_t> names;
+    std::vector<std::uint32_t> children;
+    std::array<std::uint32_t, kMaxFibers> by_id{};
+    std::uint32_t roots = 0;
+  };
   Users& users_of(std::uint64_t object);
   void grow_users();
   void order_step(std::uint32_t index, std::uint32_t from);
@@ -99,12 +106,8 @@ class Execution {
   std::vector<Use> uses_;
   std::vector<std::uint32_t> wakes_;  // fibers, step by step
   std::vector<Waiter> waiters_;
-  std::vector<FiberId> ids_;  // by fiber
-  std::vector<std::uint64_t> names_;
-  std::vector<std::uint32_t> children_;
-  std::array<std::uint32_t, kMaxFibers> by_id_{};
+  Fibers fibers_;
   std::uint32_t era_ = 0;
-  std::uint32_t roots_ = 0;
   bool has_too_many_ = false;
 
   std::size_t width_ = 0;

@@ -40,9 +40,9 @@ Explorer::~Explorer() { Scheduler::observe(nullptr); }
 
 void Explorer::begin(Role role) {
   role_ = role;
-  picked_at_ = Execution::kNoChoice;
-  is_open_ = false;
-  choices_made_ = 0;
+  run_.picked_at = Execution::kNoChoice;
+  run_.is_open = false;
+  run_.choices_made = 0;
   execution_.clear();
   Scheduler::observe(this);
 }
@@ -50,23 +50,24 @@ void Explorer::begin(Role role) {
 void Explorer::begin_execution() {
   LOCKSTEP_CHECK(!is_over_);
   begin(Role::kSearch);
-  cursor_ = 0;
-  old_ = stack_.size();
-  is_new_ = stack_.empty();
-  new_step_ = 0;
-  is_pruned_ = false;
-  asleep_.clear();
+  run_.cursor = 0;
+  run_.old = stack_.size();
+  run_.is_new = stack_.empty();
+  run_.new_step = 0;
+  run_.is_pruned = false;
+  run_.asleep.clear();
 }
 
 bool Explorer::end_execution() {
   close_step();
   Scheduler::observe(nullptr);
-  if (!is_pruned_) end_step_ = execution_.steps();
-  ++(is_pruned_ ? counts_.pruned : counts_.executions);
+  if (!run_.is_pruned) run_.end_step = execution_.steps();
+  ++(run_.is_pruned ? counts_.pruned : counts_.executions);
   counts_.depth = std::max<std::uint64_t>(counts_.depth, stack_.size());
   counts_.steps = std::max<std::uint64_t>(counts_.steps, execution_.steps());
   if (execution_.has_too_many()) note_anomaly("an execution has more than 64 fibers");
-  if (cursor_ < old_) note_anomaly("an execution ended before it had repeated the one before");
+  if (run_.cursor < run_.old)
+    note_anomaly("an execution ended before it had repeated the one before");
   if (mode_ == Mode::kReduced) note_races();
   is_over_ = counts_.anomalies != 0 || !go_back();
   return !is_over_;
@@ -109,8 +110,8 @@ FiberId Explorer::pick(const Choice& choice) {
 }
 
 FiberId Explorer::made_choice(FiberId picked, FiberId usual) {
-  if (picked != usual && tell_deviation_) tell_deviation_({choices_made_, picked});
-  ++choices_made_;
+  if (picked != usual && tell_deviation_) tell_deviation_({run_.choices_made, picked});
+  ++run_.choices_made;
   return picked;
 }
 
@@ -132,22 +133,22 @@ FiberId Explorer::pick_waiter(const FiberSet& waiters, FiberId first) {
 }
 
 std::uint32_t Explorer::pick_in_search(std::uint64_t enabled, std::uint32_t usual, bool is_waiter) {
-  if (is_pruned_ && role_ == Role::kSearch) return usual;
-  if (cursor_ == stack_.size()) return pick_new(enabled, usual, is_waiter);
-  const ChoicePoint& point = stack_[cursor_];
+  if (run_.is_pruned && role_ == Role::kSearch) return usual;
+  if (run_.cursor == stack_.size()) return pick_new(enabled, usual, is_waiter);
+  const ChoicePoint& point = stack_[run_.cursor];
   if (point.enabled != enabled || point.is_waiter != is_waiter) {
     note_anomaly("an execution did not repeat the one before: the case is not deterministic");
-    is_pruned_ = true;
-    end_step_ = 0;
+    run_.is_pruned = true;
+    run_.end_step = 0;
     return usual;
   }
-  if (cursor_ + 1 == old_) {  // From here on this execution differs from the one before.
-    is_new_ = true;
-    new_step_ = execution_.steps() - (is_waiter ? 1 : 0);
-    asleep_ = point.asleep;
+  if (run_.cursor + 1 == run_.old) {  // From here on this execution differs from the one before.
+    run_.is_new = true;
+    run_.new_step = execution_.steps() - (is_waiter ? 1 : 0);
+    run_.asleep = point.asleep;
   }
-  if (!is_waiter) picked_at_ = static_cast<std::uint32_t>(cursor_);
-  ++cursor_;
+  if (!is_waiter) run_.picked_at = static_cast<std::uint32_t>(run_.cursor);
+  ++run_.cursor;
   return point.chosen;
 }
 
@@ -155,7 +156,7 @@ std::uint32_t Explorer::pick_new(std::uint64_t enabled, std::uint32_t usual, boo
   ChoicePoint point;
   point.is_waiter = is_waiter;
   point.enabled = enabled;
-  if (mode_ == Mode::kReduced) point.asleep = asleep_;
+  if (mode_ == Mode::kReduced) point.asleep = run_.asleep;
   const std::uint64_t free = is_waiter ? enabled : enabled & ~point.sleeping();
   if (free == 0) {
     prune();
@@ -165,8 +166,8 @@ std::uint32_t Explorer::pick_new(std::uint64_t enabled, std::uint32_t usual, boo
   if (role_ == Role::kProbe) point.chosen = any_of(free, random_);
   const bool is_whole = is_waiter || mode_ == Mode::kAll;
   point.backtrack = is_whole ? enabled : bit_of(point.chosen);
-  if (!is_waiter) picked_at_ = static_cast<std::uint32_t>(cursor_);
-  ++cursor_;
+  if (!is_waiter) run_.picked_at = static_cast<std::uint32_t>(run_.cursor);
+  ++run_.cursor;
   ++counts_.choices;
   stack_.push_back(std::move(point));
   return stack_.back().chosen;
@@ -174,8 +175,8 @@ std::uint32_t Explorer::pick_new(std::uint64_t enabled, std::uint32_t usual, boo
 
 // Goes on in any order: every execution from here on is equivalent to one that was run.
 void Explorer::prune() {
-  is_pruned_ = true;
-  end_step_ = execution_.steps();
+  run_.is_pruned = true;
+  run_.end_step = execution_.steps();
 }
 
 std::uint32_t Explorer::pick_in_order(std::uint64_t enabled, std::uint32_t usual) {
@@ -196,13 +197,13 @@ void Explorer::on_step(const Fiber& fiber) {
   if (role_ == Role::kReorder) {
     is_other_ = is_other_ || next >= order_.size() ||
                 execution_.name_of(number) != other_.name_of(other_.step(order_[next]).fiber);
-  } else if (is_new_ && !is_pruned_) {
-    if (std::any_of(asleep_.begin(), asleep_.end(),
+  } else if (run_.is_new && !run_.is_pruned) {
+    if (std::any_of(run_.asleep.begin(), run_.asleep.end(),
                     [&](const Asleep& each) { return each.fiber == number; }))
       prune();
   }
-  execution_.on_step(fiber.id, std::exchange(picked_at_, Execution::kNoChoice));
-  is_open_ = true;
+  execution_.on_step(fiber.id, std::exchange(run_.picked_at, Execution::kNoChoice));
+  run_.is_open = true;
 }
 
 void Explorer::on_access(std::uint64_t object, Access access) {
@@ -211,14 +212,14 @@ void Explorer::on_access(std::uint64_t object, Access access) {
 }
 
 void Explorer::close_step() {
-  if (!std::exchange(is_open_, false)) return;
+  if (!std::exchange(run_.is_open, false)) return;
   execution_.close();
-  if (role_ == Role::kReorder || mode_ == Mode::kAll || !is_new_ || is_pruned_) return;
+  if (role_ == Role::kReorder || mode_ == Mode::kAll || !run_.is_new || run_.is_pruned) return;
   const std::uint32_t index = execution_.steps() - 1;
   const Execution::Step& step = execution_.step(index);
-  if (step.choice != Execution::kNoChoice && index >= new_step_)
+  if (step.choice != Execution::kNoChoice && index >= run_.new_step)
     add_uses(stack_[step.choice].chosen_uses, execution_.uses_of(index));
-  std::erase_if(asleep_, [&](const Asleep& each) {
+  std::erase_if(run_.asleep, [&](const Asleep& each) {
     return conflict(each.uses, execution_.uses_begin(index), execution_.uses_end(index));
   });
 }
@@ -226,7 +227,7 @@ void Explorer::close_step() {
 // ---- After an execution ----
 
 void Explorer::note_races() {
-  for (const Execution::Race& race : execution_.order(new_step_, end_step_)) reverse(race);
+  for (const Execution::Race& race : execution_.order(run_.new_step, run_.end_step)) reverse(race);
 }
 
 // Returns the fibers that can begin an execution in which the second step of the race comes before
@@ -322,18 +323,18 @@ bool Explorer::end_reordered() {
 void Explorer::begin_probe(std::uint64_t seed) {
   LOCKSTEP_CHECK(stack_.empty());
   begin(Role::kProbe);
-  cursor_ = old_ = 0;
-  is_new_ = true;
-  new_step_ = 0;
-  is_pruned_ = false;
-  asleep_.clear();
+  run_.cursor = run_.old = 0;
+  run_.is_new = true;
+  run_.new_step = 0;
+  run_.is_pruned = false;
+  run_.asleep.clear();
   random_ = seed;
 }
 
 double Explorer::end_probe() {
   close_step();
   Scheduler::observe(nullptr);
-  end_step_ = execution_.steps();
+  run_.end_step = execution_.steps();
   note_races();
   double product = 1;
   for (const ChoicePoint& point : stack_) product *= std::popcount(point.backtrack);

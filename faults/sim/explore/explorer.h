@@ -100,7 +100,7 @@ class Explorer final : private StepObserver {
   const ExplorerCounts& counts() const { return counts_; }
   const std::string& anomaly() const { return anomaly_; }  // the first one
   // Whether only sleeping steps could continue the last execution.
-  bool was_pruned() const { return is_pruned_; }
+  bool was_pruned() const { return run_.is_pruned; }
 
   // For the last execution, before end_execution(): runs it again in another order of its
   // independent steps. begin_reordered(); run; if the result differs, call note_anomaly().
@@ -142,7 +142,7 @@ class Explorer final : private StepObserver {
   void on_step(const Fiber& fiber) override;
   void on_access(std::uint64_t object, Access access) override;
   void on_wake(FiberId fiber) override {
-    if (is_open_) execution_.on_wake(fiber);
+    if (run_.is_open) execution_.on_wake(fiber);
   }
   void on_meet(FiberId fiber) override { execution_.on_meet(fiber); }
   void on_time() override {
@@ -163,18 +163,24 @@ class Explorer final : private StepObserver {
   bool go_back();
   void prune();
 
+  // The execution that goes on.
+  struct Run {
+    std::size_t cursor = 0;      // choice points that it has passed
+    std::size_t old = 0;         // choice points that were on the stack when it began
+    std::uint32_t new_step = 0;  // the first step that it does not share with the one before
+    std::uint32_t end_step = 0;  // steps that count: all, or those before it was pruned
+    std::uint32_t picked_at = Execution::kNoChoice;  // where the next step was chosen
+    std::vector<Asleep> asleep;                      // at the current step, if it is a new one
+    bool is_new = true;                              // whether the current step is
+    bool is_open = false;                            // whether a step is being recorded
+    bool is_pruned = false;
+    std::uint32_t choices_made = 0;
+  };
+
   const Mode mode_;
   Role role_ = Role::kSearch;
   std::vector<ChoicePoint> stack_;
-  std::size_t cursor_ = 0;      // choice points that this execution has passed
-  std::size_t old_ = 0;         // choice points that were on the stack when it began
-  std::uint32_t new_step_ = 0;  // the first step that it does not share with the one before
-  std::uint32_t end_step_ = 0;  // steps that count: all, or those before it was pruned
-  std::uint32_t picked_at_ = Execution::kNoChoice;  // where the next step was chosen
-  std::vector<Asleep> asleep_;                      // at the current step, if it is a new one
-  bool is_new_ = true;                              // whether the current step is
-  bool is_open_ = false;                            // whether a step is being recorded
-  bool is_pruned_ = false;
+  Run run_;
   bool is_over_ = false;
   Execution execution_;
   Execution other_;                   // the execution that is being reordered
@@ -183,7 +189,6 @@ class Explorer final : private StepObserver {
   std::uint64_t random_ = 0;
   ExplorerCounts counts_;
   std::string anomaly_;
-  std::uint32_t choices_made_ = 0;  // in this execution
   std::function<void(Deviation)> tell_deviation_;
   std::function<bool(std::uint64_t)> is_forgotten_;
 };

@@ -17,8 +17,6 @@ namespace {
 // The first generation of meshes. Other groups have the generations below it.
 constexpr std::int64_t kFirstGeneration = 4096;
 constexpr const char* kIdPrefix = "simulated nccl ";
-// How long a call hangs that never returns: longer than anybody waits, and then the run can end.
-constexpr Duration kForEver = std::chrono::hours(24);
 
 }  // namespace
 
@@ -39,7 +37,7 @@ std::size_t SimNccl::open_communicators() const {
   return static_cast<std::size_t>(
       std::count_if(communicators_.begin(), communicators_.end(), [this](const Communicator& comm) {
         const bool was_made = comm.clique != nullptr || comm.has_failed_init;
-        return comm.life == Communicator::Life::kOpen && was_made && !has_exited(comm);
+        return comm.ending.life == Communicator::Life::kOpen && was_made && !has_exited(comm);
       }));
 }
 
@@ -52,10 +50,10 @@ SimNccl::Call::Call(SimNccl& nccl, const char* function, NcclComm comm) {
   if (comm == nullptr) return;
   Communicator& here = of(comm);
   const char* const wrong =
-      here.life == Communicator::Life::kAborted     ? ", which was aborted before"
-      : here.life == Communicator::Life::kDestroyed ? ", which was destroyed before"
-      : here.process != scheduler.current_group()   ? ", which is another process's"
-                                                    : nullptr;
+      here.ending.life == Communicator::Life::kAborted     ? ", which was aborted before"
+      : here.ending.life == Communicator::Life::kDestroyed ? ", which was destroyed before"
+      : here.process != scheduler.current_group()          ? ", which is another process's"
+                                                           : nullptr;
   if (wrong != nullptr) {
     nccl.note_misuse(function, here, wrong);
     is_refused_ = true;
@@ -192,7 +190,7 @@ bool SimNccl::has_exited(const Communicator& comm) const {
 }
 
 bool SimNccl::is_ending(const Communicator& comm) const {
-  return comm.is_leaving || has_exited(comm);
+  return comm.ending.is_leaving || has_exited(comm);
 }
 
 bool SimNccl::wait_for(Communicator& comm, simulation::Place& place, const char* what,
@@ -215,7 +213,7 @@ bool SimNccl::sleep(Communicator& comm, const char* what, Duration span) {
 }
 
 NcclResult SimNccl::wait_for_work(Communicator& comm, const char* what) {
-  const bool is_done = wait_for(comm, comm.changed, what, [&] { return comm.in_flight == 0; });
+  const bool is_done = wait_for(comm, comm.changed, what, [&] { return comm.work.in_flight == 0; });
   return is_done ? NcclResult::kSuccess : NcclResult::kInternalError;
 }
 
@@ -257,7 +255,7 @@ void SimNccl::join(CliqueState& clique, Communicator& comm) {
     for (const Communicator* member : clique.members) (*mesh)->attach(member->rank);
   }
   for (Communicator* member : clique.members)
-    if (member->is_leaving) close_links(*member);
+    if (member->ending.is_leaving) close_links(*member);
   scheduler_.wake_all(clique.gathering);
 }
 
@@ -386,7 +384,7 @@ NcclResult SimNccl::split(NcclComm handle, int color, int key, NcclComm* to, Ncc
   if (result = ready(comm); result != NcclResult::kSuccess) return result;
   *to = nullptr;
   Communicator* child = color == kNcclNoColor ? nullptr : &make(0, 1, is_blocking);
-  const std::string name = comm.clique->key + " split " + std::to_string(comm.splits++);
+  const std::string name = comm.clique->key + " split " + std::to_string(comm.children.splits++);
   return accepted(run_job(comm, "split", [=, this, &comm] {
     return make_child(comm, name, comm.clique->members.size(), color, key, child, to, fault);
   }));
@@ -410,7 +408,7 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   if (result = parse(config, comm.is_blocking, is_blocking); result != NcclResult::kSuccess)
     return result;
   if ((flags & kNcclShrinkAbort) != 0) {
-    comm.was_shrunk_with_abort = true;
+    comm.ending.was_shrunk_with_abort = true;
     cancel_in_flight(comm);
     if (options_.aborts_lose) lose_what_is_sent(comm);
     result = wait_for_work(comm, "work that a shrinking communicator has aborted");
@@ -418,7 +416,8 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
   }
   if (result = ready(comm); result != NcclResult::kSuccess) return result;
   *to = nullptr;
-  std::string name = comm.clique->key + " shrink " + std::to_string(comm.shrinks++) + " without";
+  std::string name =
+      comm.clique->key + " shrink " + std::to_string(comm.children.shrinks++) + " without";
   for (const int rank : gone) name += " " + std::to_string(rank);
   Communicator* child = &make(0, 1, is_blocking);
   // This counts as getParentRanks() does: a rank that is named twice reduces the count by two, and
@@ -435,168 +434,6 @@ NcclResult SimNccl::shrink(NcclComm handle, const int* excluded, int count, Nccl
     return refuse(NcclResult::kInvalidArgument,
                   "ncclCommShrink: a rank that is named twice, or that there is not");
   }));
-}
-
-// --- The end of communicators.
-
-void SimNccl::wake(Communicator& comm) {
-  scheduler_.wake_all(comm.changed);
-  if (comm.clique != nullptr) scheduler_.wake_all(comm.clique->gathering);
-  for (auto& [key, meeting] : meetings_) scheduler_.wake_all(meeting.gathering);
-}
-
-// Ends everything that the communicator has in flight.
-void SimNccl::cancel_in_flight(Communicator& comm) {
-  comm.is_cut = true;
-  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
-  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
-    mesh->interrupt(comm.rank);
-}
-
-// Discards what this rank's operations have sent and nobody has received. Finalizing would have
-// waited for it.
-void SimNccl::lose_what_is_sent(Communicator& comm) {
-  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
-  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
-    mesh->lose_sent(comm.rank);
-}
-
-void SimNccl::close_links(Communicator& comm) {
-  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
-  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
-    mesh->close(comm.rank);
-}
-
-// An exit happens at any time; this detects it.
-void SimNccl::leave_if_exited() {
-  for (Communicator& comm : communicators_) {
-    if (comm.is_leaving || !is_ending(comm)) continue;
-    comm.is_leaving = true;
-    comm.link_error = NcclResult::kSystemError;
-    cancel_in_flight(comm);
-    wake(comm);
-  }
-}
-
-bool SimNccl::hangs_in_abort(const Communicator& comm) const {
-  return profile_.aborts_may_hang && comm.link_error != NcclResult::kSuccess &&
-         comm.number % 2 == 0 && !has_exited(comm);
-}
-
-void SimNccl::hang_in_abort() {
-  process().has_hung_abort = true;
-  scheduler_.sleep_until(scheduler_.now() + kForEver);
-}
-
-bool SimNccl::has_hung_abort(std::uint32_t of_process) const {
-  const auto found = processes_.find(of_process);
-  return found != processes_.end() && found->second.has_hung_abort;
-}
-
-NcclResult SimNccl::abort(NcclComm handle) {
-  const Call call(*this, "ncclCommAbort", handle);
-  if (call.is_refused()) return NcclResult::kInvalidArgument;
-  if (handle == nullptr) return NcclResult::kSuccess;
-  Communicator& comm = of(handle);
-  // NCCL first ends what runs; a fault of the plan acts after that.
-  const NcclResult result = start_call("ncclCommAbort", false, nullptr);
-  const bool hangs = hangs_in_abort(comm);
-  comm.is_leaving = true;
-  cancel_in_flight(comm);
-  wake(comm);
-  finish_job(comm);
-  if (hangs) {
-    comm.life = Communicator::Life::kAborted;
-    hang_in_abort();
-  }
-  const bool has_flushed = comm.is_finalized && !comm.is_revoked;
-  if (options_.aborts_lose && !has_flushed) lose_what_is_sent(comm);
-  close_links(comm);
-  comm.life = Communicator::Life::kAborted;
-  // Otherwise NCCL does this after the call: its work in flight may still run.
-  if (comm.is_blocking || !profile_.ends_in_background)
-    while (comm.in_flight > 0) {
-      comm.changed.what = "work of a communicator that was aborted";
-      scheduler_.wait_at(comm.changed, simulation::kNever);
-    }
-  return has_exited(comm) ? NcclResult::kSuccess : result;
-}
-
-NcclResult SimNccl::destroy(NcclComm handle) {
-  const Call call(*this, "ncclCommDestroy", handle);
-  if (call.is_refused()) return NcclResult::kInvalidArgument;
-  if (handle == nullptr) return NcclResult::kSuccess;
-  Communicator& comm = of(handle);
-  NcclResult result = start_call("ncclCommDestroy", false, nullptr);
-  if (result == NcclResult::kSuccess) result = ready(comm);
-  if (result != NcclResult::kSuccess) {
-    if (is_ending(comm)) return NcclResult::kSuccess;
-    if (state_of(comm) == NcclResult::kInProgress)
-      note_misuse("ncclCommDestroy", comm, " while what was called last goes on");
-    else if (state_of(comm) != NcclResult::kSuccess)
-      note_misuse("ncclCommDestroy", comm, ", which has failed");
-    if (profile_.failed_destroy_opens_group) ++groups_[scheduler_.current_id()].depth;
-    return result;
-  }
-  if (comm.was_shrunk_with_abort && profile_.destroy_after_shrink_hangs) {
-    wait_for(comm, comm.changed,
-             "the barrier of a communicator that was shrunk with the flag to abort",
-             [] { return false; });
-  }
-  comm.life = Communicator::Life::kDestroyed;
-  run_behind(comm, "destruction", [this, &comm] {
-    const NcclResult is_done = wait_for_work(comm, "work of a communicator that is destroyed");
-    close_links(comm);
-    return is_done;
-  });
-  return NcclResult::kSuccess;
-}
-
-NcclResult SimNccl::finalize(NcclComm handle) {
-  const Call call(*this, "ncclCommFinalize", handle);
-  if (call.is_refused()) return NcclResult::kInvalidArgument;
-  if (handle == nullptr) return NcclResult::kSuccess;
-  Communicator& comm = of(handle);
-  NcclResult result = start_call("ncclCommFinalize", false, nullptr);
-  if (result == NcclResult::kSuccess) result = ready(comm);
-  if (result == NcclResult::kSuccess && comm.is_finalized)
-    result = refuse(NcclResult::kInvalidArgument, comm.name + " was finalized or revoked before");
-  if (result != NcclResult::kSuccess) {
-    if (!comm.is_blocking) comm.state = result;
-    return result;
-  }
-  comm.is_finalized = true;
-  return run_job(comm, "finalization", [this, &comm] {
-    return wait_for_work(comm, "work of a communicator that is finalized");
-  });
-}
-
-NcclResult SimNccl::revoke(NcclComm handle, int flags) {
-  const Call call(*this, "ncclCommRevoke", handle);
-  if (call.is_refused()) return NcclResult::kInvalidArgument;
-  if (handle == nullptr) return NcclResult::kSuccess;
-  Communicator& comm = of(handle);
-  const SimNcclFault* fault = nullptr;
-  const NcclResult result = start_call("ncclCommRevoke", false, &fault);
-  if (result != NcclResult::kSuccess) return result;
-  if (flags != kNcclRevokeDefault || comm.is_finalized || comm.is_revoked)
-    return refuse(NcclResult::kInvalidArgument, comm.name + " cannot be revoked (again)");
-  if (comm.job != simulation::kNoFiber)
-    note_misuse("ncclCommRevoke", comm, " before what was called last was seen to succeed");
-  comm.is_revoked = comm.is_finalized = true;
-  comm.is_leaving = true;
-  cancel_in_flight(comm);
-  wake(comm);
-  finish_job(comm);
-  comm.is_leaving = false;
-  comm.state = NcclResult::kSuccess;
-  return run_job(comm, "revocation", [this, &comm, fault] {
-    if (fault != nullptr) {
-      const NcclResult failed = carry_out(comm, fault);
-      if (failed != NcclResult::kSuccess) return failed;
-    }
-    return wait_for_work(comm, "work of a communicator that was revoked");
-  });
 }
 
 NcclResult SimNccl::async_error(NcclComm handle, NcclResult* error) {

@@ -32,8 +32,8 @@ NcclResult SimNccl::create_factor(NcclRedOp* op, const void* scalar, NcclDataTyp
   } else {
     factor.value = read_scalar(type, data);
   }
-  comm.factors[comm.next_factor] = factor;
-  *op = static_cast<NcclRedOp>(comm.next_factor++);
+  comm.factors.all[comm.factors.next] = factor;
+  *op = static_cast<NcclRedOp>(comm.factors.next++);
   return NcclResult::kSuccess;
 }
 
@@ -42,7 +42,7 @@ NcclResult SimNccl::destroy_factor(NcclRedOp op, NcclComm handle) {
   if (call.is_refused()) return NcclResult::kInvalidArgument;
   const NcclResult result = start_call("ncclRedOpDestroy", false, nullptr);
   if (result != NcclResult::kSuccess) return result;
-  if (handle == nullptr || of(handle).factors.erase(static_cast<int>(op)) == 0)
+  if (handle == nullptr || of(handle).factors.all.erase(static_cast<int>(op)) == 0)
     return refuse(NcclResult::kInvalidArgument, "ncclRedOpDestroy of an operation there is not");
   return NcclResult::kSuccess;
 }
@@ -66,8 +66,8 @@ NcclResult SimNccl::check(const Communicator& comm, Operation& operation, CudaSt
   if (stream == nullptr) return wrong("the stream is not one of a simulated device");
   const bool is_sum = operation.kind == Kind::kAllReduce || operation.kind == Kind::kReduceScatter;
   if (!is_sum || operation.op == NcclRedOp::kSum) return NcclResult::kSuccess;
-  const auto found = comm.factors.find(static_cast<int>(operation.op));
-  if (found == comm.factors.end()) return wrong("an operation that is not simulated");
+  const auto found = comm.factors.all.find(static_cast<int>(operation.op));
+  if (found == comm.factors.all.end()) return wrong("an operation that is not simulated");
   if (found->second.type != operation.type) return wrong("a factor of another type");
   operation.reduction = {true, found->second.value};
   operation.device_factor = found->second.on_device;
@@ -87,7 +87,8 @@ NcclResult SimNccl::enqueue(const char* function, NcclComm handle, Operation ope
   if (handle == nullptr)
     return note(refuse(NcclResult::kInvalidArgument, std::string(function) + " without one"));
   Communicator& comm = of(handle);
-  if (comm.is_revoked || comm.is_finalized || (comm.is_cut && !comm.is_leaving))
+  if (comm.ending.is_revoked || comm.ending.is_finalized ||
+      (comm.ending.is_cut && !comm.ending.is_leaving))
     return note(refuse(NcclResult::kInvalidUsage, comm.name + " was revoked or finalized"));
   ++group.depth;
   NcclResult result = start_call(function, true, &fault);
@@ -175,7 +176,7 @@ NcclResult SimNccl::check_group(const std::vector<Launch>& launches) {
 // Numbers the launch, and carries out what is planned for it before it begins.
 NcclResult SimNccl::prepare(Launch& one) {
   Communicator& comm = *one.comm;
-  one.sequence = comm.sequence++;
+  one.sequence = comm.work.sequence++;
   if (comm.process < network_.injector().world())
     one.planned = network_.injector().on_operation(comm.process);
   if (one.planned.exit) {
@@ -258,12 +259,12 @@ NcclResult SimNccl::submit(const std::shared_ptr<Launch>& launch) {
   std::vector<Touch> touches;
   for (const Operation& one : launch->operations)
     one.add_touches(touches, comm.rank, static_cast<std::size_t>(comm.size));
-  if (comm.last_stream && comm.last_stream->device == stream.device &&
-      comm.last_stream->handle != stream.handle)
-    device.wait(stream, device.record(*comm.last_stream));
+  if (comm.work.last_stream && comm.work.last_stream->device == stream.device &&
+      comm.work.last_stream->handle != stream.handle)
+    device.wait(stream, device.record(*comm.work.last_stream));
   for (std::size_t i = 1; i < launch->streams.size(); ++i)
     device.wait(stream, device.record(launch->streams[i]));
-  comm.last_stream = stream;
+  comm.work.last_stream = stream;
   const std::string name = launch->operations.size() == 1
                                ? std::string(launch->operations.front().name())
                                : "nccl group of " + std::to_string(launch->operations.size());
@@ -277,7 +278,7 @@ NcclResult SimNccl::submit(const std::shared_ptr<Launch>& launch) {
 
 void SimNccl::execute(Launch& launch) {
   Communicator& comm = *launch.comm;
-  if (comm.is_cut) return;
+  if (comm.ending.is_cut) return;
   for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
     mesh->set_worker(comm.rank, scheduler_.current_id());
   if (!wait_as_planned(launch) || !exchange(launch)) {
@@ -329,7 +330,7 @@ std::vector<std::byte> SimNccl::disturbed_frames(const Launch& launch) {
   for (std::size_t r = 0; r < ranks; ++r)
     if (sends[r] != nullptr) std::memcpy(frames.data() + r * bytes, sends[r]->from, bytes);
   faults::disturb(network_.injector(), comm.process, comm.clique->direct->members(),
-                  {frames, bytes}, comm.sent_before);
+                  {frames, bytes}, comm.work.sent_before);
   return frames;
 }
 

@@ -70,34 +70,51 @@ struct SimNccl::Communicator {
 
   NcclComm handle() { return reinterpret_cast<NcclComm>(this); }
 
+  // How the communicator ends.
+  struct Ending {
+    Life life = Life::kOpen;
+    bool is_revoked = false;
+    bool is_finalized = false;
+    bool was_shrunk_with_abort = false;
+    bool is_cut = false;      // its work ends, and no new work begins
+    bool is_leaving = false;  // its jobs end, too
+  };
+  // What it was given to do.
+  struct Work {
+    std::uint64_t in_flight = 0;  // launched and not over
+    std::optional<Stream> last_stream;
+    std::int64_t sequence = 0;
+    faults::SentBefore sent_before;  // in exchanges of frames
+  };
+  // The reductions that the user has made for it, by their numbers.
+  struct Factors {
+    std::map<int, Factor> all;
+    int next = 16;
+  };
+  // How often it was asked for communicators of some of its ranks.
+  struct Children {
+    std::uint64_t splits = 0;
+    std::uint64_t shrinks = 0;
+  };
+
   std::uint32_t process = 0;
   std::string name;  // for the wait-for graph and messages
   int rank = 0;
   int size = 0;
   bool is_blocking = true;
-  Life life = Life::kOpen;
-  bool is_revoked = false;
-  bool is_finalized = false;
-  bool was_shrunk_with_abort = false;
   // The communicator is a child whose creation failed, but which was returned all the same.
   bool has_failed_init = false;
-  bool is_cut = false;      // its work ends, and no new work begins
-  bool is_leaving = false;  // its jobs end, too
   NcclResult state = NcclResult::kSuccess;
   NcclResult link_error = NcclResult::kSuccess;
   CliqueState* clique = nullptr;
-  std::uint64_t in_flight = 0;  // launched and not over
-  std::size_t number = 0;       // among all communicators
-  simulation::Place changed;    // notified when a member above changes
+  std::size_t number = 0;     // among all communicators
+  simulation::Place changed;  // notified when a member changes
   simulation::FiberId job = simulation::kNoFiber;
-  std::optional<Stream> last_stream;
-  std::int64_t sequence = 0;
-  std::uint64_t splits = 0;
-  std::uint64_t shrinks = 0;
-  std::map<int, Factor> factors;
-  int next_factor = 16;
   simulation::FiberId inside = simulation::kNoFiber;  // the fiber that is within a call
-  faults::SentBefore sent_before;                     // in exchanges of frames
+  Ending ending;
+  Work work;
+  Factors factors;
+  Children children;
 };
 
 struct SimNccl::Operation {
@@ -151,10 +168,10 @@ struct SimNccl::Process {
 // Counts a launch as in flight until it is over, or until its device drops it.
 struct SimNccl::AsyncCall {
   AsyncCall(Communicator& of, simulation::Scheduler& scheduler) : comm(of), at(scheduler) {
-    ++comm.in_flight;
+    ++comm.work.in_flight;
   }
   ~AsyncCall() {
-    --comm.in_flight;
+    --comm.work.in_flight;
     if (simulation::Scheduler::running() == &at) at.wake_all(comm.changed);
   }
   AsyncCall(const AsyncCall&) = delete;

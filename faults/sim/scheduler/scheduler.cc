@@ -24,8 +24,8 @@ std::uint32_t timer_of_group(std::uint32_t group) { return kMaxFibers + group; }
 }  // namespace
 
 Scheduler::Scheduler(Options options) : options_(options) {
-  taken_.reserve(kReservedDeviations);
-  given_.reserve(kReservedDeviations);
+  deviations_.taken.reserve(kReservedDeviations);
+  deviations_.given.reserve(kReservedDeviations);
   reset(Schedule{});
 }
 
@@ -38,30 +38,30 @@ void Scheduler::reset(const Schedule& schedule) {
   policy_ = policy.get();
   if (next_observer_ != nullptr) policy_ = next_observer_;
   ObjectId::begin_run();
-  given_.assign(schedule.deviations.begin(), schedule.deviations.end());
+  deviations_.given.assign(schedule.deviations.begin(), schedule.deviations.end());
   if (policy_ != nullptr) {
     policy_->begin(schedule.seed, counts_);
-    given_.clear();
+    deviations_.given.clear();
   }
-  deviation_cursor_ = 0;
-  next_deviation_ = given_.empty() ? ~std::uint64_t{0} : given_[0].choice;
-  taken_.clear();
+  deviations_.cursor = 0;
+  deviations_.next = deviations_.given.empty() ? ~std::uint64_t{0} : deviations_.given[0].choice;
+  deviations_.taken.clear();
   runnable_.clear();
   held_.clear();
   paused_.clear();
-  free_ids_.clear();
-  steps_ = switches_ = choices_ = 0;
-  preemptions_ = live_ = 0;
-  trace_hash_ = 0;
+  fibers_.free_ids.clear();
+  progress_.steps = progress_.switches = progress_.choices = 0;
+  progress_.preemptions = fibers_.live = 0;
+  progress_.trace_hash = 0;
   clock_.reset();
   moved_at_step_ = ~std::uint64_t{0};
   late_wait_.reset();
   lock_order_.reset();
-  for (Fiber& fiber : fibers_) {
+  for (Fiber& fiber : fibers_.all) {
     LOCKSTEP_CHECK(fiber.state != Fiber::State::kWaiting);
     if (fiber.state == Fiber::State::kReady) fiber.body = nullptr;  // spawned and never run
     fiber.state = Fiber::State::kUnused;
-    free_ids_.insert(fiber.id);
+    fibers_.free_ids.insert(fiber.id);
   }
   outcome_.end = End::kFinished;
   outcome_.wait_graph.clear();
@@ -69,17 +69,19 @@ void Scheduler::reset(const Schedule& schedule) {
 }
 
 inline void Scheduler::record(FiberId picked, FiberId by_default) {
-  if (picked != by_default) taken_.push_back({static_cast<std::uint32_t>(choices_), picked});
-  ++choices_;
+  if (picked != by_default)
+    deviations_.taken.push_back({static_cast<std::uint32_t>(progress_.choices), picked});
+  ++progress_.choices;
   trace(picked);
 }
 
 inline FiberId Scheduler::choose_runnable(FiberId by_default, bool may_stay) {
   FiberId picked = by_default;
   if (policy_ != nullptr)
-    picked = policy_->pick({runnable_, by_id_.data(), current_ == nullptr ? kNoFiber : current_->id,
-                            may_stay, choices_, by_default});
-  else if (choices_ >= next_deviation_) [[unlikely]]
+    picked = policy_->pick({runnable_, fibers_.by_id.data(),
+                            current_ == nullptr ? kNoFiber : current_->id, may_stay,
+                            progress_.choices, by_default});
+  else if (progress_.choices >= deviations_.next) [[unlikely]]
     picked = follow_deviations(runnable_.set(), by_default);
   record(picked, by_default);
   return picked;
@@ -88,21 +90,21 @@ inline FiberId Scheduler::choose_runnable(FiberId by_default, bool may_stay) {
 inline void Scheduler::switch_to(Fiber& next) {
   Fiber& self = *current_;
   current_ = &next;
-  ++switches_;
+  ++progress_.switches;
   switch_context(self.point, next.point, *exceptions_);
 }
 
 Fiber& Scheduler::free_fiber() {
-  if (!free_ids_.empty()) {
-    const FiberId id = free_ids_.lowest();
-    free_ids_.erase(id);
-    return fibers_[id];
+  if (!fibers_.free_ids.empty()) {
+    const FiberId id = fibers_.free_ids.lowest();
+    fibers_.free_ids.erase(id);
+    return fibers_.all[id];
   }
-  const auto id = static_cast<FiberId>(fibers_.size());
+  const auto id = static_cast<FiberId>(fibers_.all.size());
   LOCKSTEP_CHECK_LT(id, kMaxFibers);
-  Fiber& fiber = fibers_.emplace_back();
+  Fiber& fiber = fibers_.all.emplace_back();
   fiber.id = id;
-  by_id_[id] = &fiber;
+  fibers_.by_id[id] = &fiber;
   return fiber;
 }
 
@@ -123,7 +125,7 @@ FiberId Scheduler::spawn(std::string_view name, std::uint32_t group, std::functi
   fiber.retake = nullptr;
   fiber.next_object = fiber.wait_object = nullptr;
   fiber.next_lock = kUnjudgedName;
-  ++live_;
+  ++fibers_.live;
   if (policy_ != nullptr) policy_->on_spawn(fiber, running_ == this ? current_ : nullptr);
   make_ready(fiber);
   if (running_ == this) point();
@@ -132,7 +134,7 @@ FiberId Scheduler::spawn(std::string_view name, std::uint32_t group, std::functi
 
 const Outcome& Scheduler::run() {
   LOCKSTEP_CHECK(running_ == nullptr);
-  LOCKSTEP_CHECK(live_ > 0);
+  LOCKSTEP_CHECK(fibers_.live > 0);
   const StickyFloatFlags flags;
   exceptions_ = &exception_state();
   root_ = SwitchPoint{};
@@ -179,13 +181,13 @@ void Scheduler::finish_current() {
   self.state = Fiber::State::kFinished;
   moved_at_step_ = ~std::uint64_t{0};  // It has run, although that was no step.
   runnable_.erase(self.id);
-  --live_;
+  --fibers_.live;
   while (!self.joiners.empty()) {
     Fiber& joiner = *self.joiners.head;
     remove_from_wait(joiner);
     make_ready(joiner);
   }
-  if (live_ == 0) {
+  if (fibers_.live == 0) {
     leave_run();
     return;
   }
@@ -211,7 +213,7 @@ void Scheduler::stop(End end) {
 }
 
 void Scheduler::abandon_all() {
-  for (Fiber& fiber : fibers_) {
+  for (Fiber& fiber : fibers_.all) {
     const bool is_live =
         fiber.state == Fiber::State::kReady || fiber.state == Fiber::State::kWaiting;
     if (!is_live) continue;
@@ -221,11 +223,11 @@ void Scheduler::abandon_all() {
     fiber.body = nullptr;
     ++outcome_.leaked_fibers;
   }
-  live_ = 0;
+  fibers_.live = 0;
 }
 
 void Scheduler::yield() {
-  if (++steps_ > options_.step_limit) stop(End::kLivelock);
+  if (++progress_.steps > options_.step_limit) stop(End::kLivelock);
   current_->next_object = nullptr;
   current_->next_lock = kUnjudgedName;
   if (policy_ != nullptr) policy_->on_yield(current_->id);
@@ -237,21 +239,24 @@ void Scheduler::yield() {
 
 void Scheduler::choose_at_point(FiberId by_default) {
   const FiberId next = choose_runnable(by_default, true);
-  tell_step(*by_id_[next]);
+  tell_step(*fibers_.by_id[next]);
   if (next == current_->id) return;
-  ++preemptions_;
-  switch_to(*by_id_[next]);
+  ++progress_.preemptions;
+  switch_to(*fibers_.by_id[next]);
 }
 
 FiberId Scheduler::follow_deviations(const IndexSet<kMaxFibers / 64>& candidates,
                                      FiberId by_default) {
   FiberId wanted = kNoFiber;
-  while (deviation_cursor_ < given_.size() && given_[deviation_cursor_].choice <= choices_) {
-    if (given_[deviation_cursor_].choice == choices_) wanted = given_[deviation_cursor_].fiber;
-    ++deviation_cursor_;
+  while (deviations_.cursor < deviations_.given.size() &&
+         deviations_.given[deviations_.cursor].choice <= progress_.choices) {
+    if (deviations_.given[deviations_.cursor].choice == progress_.choices)
+      wanted = deviations_.given[deviations_.cursor].fiber;
+    ++deviations_.cursor;
   }
-  next_deviation_ =
-      deviation_cursor_ < given_.size() ? given_[deviation_cursor_].choice : ~std::uint64_t{0};
+  deviations_.next = deviations_.cursor < deviations_.given.size()
+                         ? deviations_.given[deviations_.cursor].choice
+                         : ~std::uint64_t{0};
   const bool is_legal = wanted < kMaxFibers && candidates.contains(wanted);
   return is_legal ? wanted : by_default;
 }
@@ -266,10 +271,10 @@ Fiber& Scheduler::choose_waiter(const FiberQueue& waiters) {
   FiberId picked = waiters.head->id;
   if (policy_ != nullptr)
     picked = policy_->pick_waiter(candidates, picked);
-  else if (choices_ >= next_deviation_)
+  else if (progress_.choices >= deviations_.next)
     picked = follow_deviations(candidates, picked);
   record(picked, waiters.head->id);
-  return *by_id_[picked];
+  return *fibers_.by_id[picked];
 }
 
 Fiber* Scheduler::next_to_run() {
@@ -278,11 +283,11 @@ Fiber* Scheduler::next_to_run() {
     if (observer_ != nullptr) [[unlikely]]
       observer_->on_time();
     clock_.advance([this](std::uint32_t timer) { timer_expired(timer); });
-    moved_at_step_ = steps_;
+    moved_at_step_ = progress_.steps;
     trace(static_cast<std::uint64_t>(clock_.now().count()));
   }
   const FiberId lowest = runnable_.lowest();
-  Fiber* next = by_id_[runnable_.count() == 1 ? lowest : choose_runnable(lowest, false)];
+  Fiber* next = fibers_.by_id[runnable_.count() == 1 ? lowest : choose_runnable(lowest, false)];
   tell_step(*next);
   return next;
 }
@@ -292,13 +297,13 @@ void Scheduler::timer_expired(std::uint32_t timer) {
     const std::uint32_t group = timer - kMaxFibers;
     paused_.erase(group);
     held_.for_each([&](FiberId id) {
-      if (fibers_[id].group != group) return;
+      if (fibers_.all[id].group != group) return;
       held_.erase(id);
       runnable_.insert(id);
     });
     return;
   }
-  Fiber& fiber = fibers_[timer];
+  Fiber& fiber = fibers_.all[timer];
   fiber.timed_out = true;
   remove_from_wait(fiber);
   make_ready(fiber);
@@ -322,7 +327,7 @@ void Scheduler::remove_from_wait(Fiber& fiber) {
 
 void Scheduler::park() {
   Fiber& self = *current_;
-  if (++steps_ > options_.step_limit) [[unlikely]]
+  if (++progress_.steps > options_.step_limit) [[unlikely]]
     stop(End::kLivelock);
   self.timed_out = false;
   self.next_object = self.wait_object;
@@ -350,8 +355,8 @@ void Scheduler::sleep_until(Duration when) {
 }
 
 void Scheduler::join(FiberId id) {
-  LOCKSTEP_CHECK_LT(id, fibers_.size());
-  Fiber& target = fibers_[id];
+  LOCKSTEP_CHECK_LT(id, fibers_.all.size());
+  Fiber& target = fibers_.all[id];
   LOCKSTEP_CHECK(&target != current_);
   LOCKSTEP_CHECK(target.state != Fiber::State::kUnused);
   point();
@@ -364,7 +369,7 @@ void Scheduler::join(FiberId id) {
     park();
   }
   target.state = Fiber::State::kUnused;
-  free_ids_.insert(id);
+  fibers_.free_ids.insert(id);
 }
 
 void Scheduler::pause_group(std::uint32_t group, Duration until) {
@@ -378,7 +383,7 @@ void Scheduler::pause_group(std::uint32_t group, Duration until) {
     paused_.insert(group);
     const IndexSet<kMaxFibers / 64> candidates = runnable_.set();
     candidates.for_each([&](FiberId id) {
-      if (fibers_[id].group != group) return;
+      if (fibers_.all[id].group != group) return;
       runnable_.erase(id);
       held_.insert(id);
     });

@@ -99,13 +99,15 @@ class Scheduler {
 
   // --- These functions describe the run, after run() or during it.
   Duration now() const { return clock_.now(); }
-  std::uint64_t trace_hash() const { return trace_hash_; }
-  std::uint64_t choices() const { return choices_; }
-  std::uint64_t steps() const { return steps_; }  // scheduling points, also those without a choice
-  std::uint64_t switches() const { return switches_; }
+  std::uint64_t trace_hash() const { return progress_.trace_hash; }
+  std::uint64_t choices() const { return progress_.choices; }
+  std::uint64_t steps() const {
+    return progress_.steps;
+  }  // scheduling points, also those without a choice
+  std::uint64_t switches() const { return progress_.switches; }
   // Returns how many choices left a fiber that could have gone on.
-  std::uint32_t preemptions() const { return preemptions_; }
-  const std::vector<Deviation>& deviations() const { return taken_; }
+  std::uint32_t preemptions() const { return progress_.preemptions; }
+  const std::vector<Deviation>& deviations() const { return deviations_.taken; }
   const EventCounts& event_counts() const { return counts_; }  // of the last run under kCounting
   const std::optional<LateWait>& late_wait() const { return late_wait_; }  // the first one
   std::vector<std::string> lock_order_violations() const { return lock_order_.violations(); }
@@ -117,8 +119,8 @@ class Scheduler {
 
   // Adds `value` to the trace hash. Callers trace whatever must be equal in two runs of one case.
   void trace(std::uint64_t value) {
-    trace_hash_ = (trace_hash_ ^ value) * 0x9e37'79b9'7f4a'7c15U;
-    trace_hash_ ^= trace_hash_ >> 29;
+    progress_.trace_hash = (progress_.trace_hash ^ value) * 0x9e37'79b9'7f4a'7c15U;
+    progress_.trace_hash ^= progress_.trace_hash >> 29;
   }
 
   // Tells the observer, if there is one, that the current step uses an object.
@@ -140,7 +142,7 @@ class Scheduler {
   void point(const void* object = nullptr, NameId lock = kUnjudgedName) {
     current_->next_object = object;
     current_->next_lock = lock;
-    if (++steps_ > options_.step_limit) [[unlikely]]
+    if (++progress_.steps > options_.step_limit) [[unlikely]]
       stop(End::kLivelock);
     if (runnable_.count() > 1)
       choose_at_point(current_->id);
@@ -149,7 +151,7 @@ class Scheduler {
   }
   void yield();
   // Returns whether no fiber but the caller has run since the time last moved.
-  bool is_first_at_this_time() const { return steps_ == moved_at_step_; }
+  bool is_first_at_this_time() const { return progress_.steps == moved_at_step_; }
   void note_late_wait(const char* at) {
     if (!late_wait_) late_wait_ = {at, current_->group};
   }
@@ -210,32 +212,44 @@ class Scheduler {
   inline static StepObserver* observer_ = nullptr;  // of this run
   inline static StepObserver* next_observer_ = nullptr;
 
+  // How far the run is.
+  struct Progress {
+    std::uint64_t steps = 0;
+    std::uint64_t switches = 0;
+    std::uint64_t choices = 0;
+    std::uint32_t preemptions = 0;
+    std::uint64_t trace_hash = 0;
+  };
+  // Where the run leaves the default policy.
+  struct Deviations {
+    // The choice of the next one. Without one, a value that no choice reaches.
+    std::uint64_t next = ~std::uint64_t{0};
+    std::size_t cursor = 0;
+    std::vector<Deviation> given;
+    std::vector<Deviation> taken;
+  };
+  struct Fibers {
+    std::deque<Fiber> all;                   // by id; grows and never shrinks
+    std::array<Fiber*, kMaxFibers> by_id{};  // by id, for fast access
+    IndexSet<kMaxFibers / 64> free_ids;      // free ids below all.size()
+    std::uint32_t live = 0;
+  };
+
   Options options_;
   Fiber* current_ = nullptr;
-  RunSet<kMaxFibers / 64> runnable_;  // without the fibers of paused groups
-  IndexSet<kMaxFibers / 64> held_;    // runnable fibers of paused groups
-  IndexSet<kMaxGroups / 64> paused_;  // groups
-  std::uint64_t steps_ = 0;
-  std::uint64_t switches_ = 0;
-  std::uint64_t choices_ = 0;
+  Progress progress_;
+  RunSet<kMaxFibers / 64> runnable_;                 // without the fibers of paused groups
+  IndexSet<kMaxFibers / 64> held_;                   // runnable fibers of paused groups
+  IndexSet<kMaxGroups / 64> paused_;                 // groups
   std::uint64_t moved_at_step_ = ~std::uint64_t{0};  // the step at which the time last moved
   std::optional<LateWait> late_wait_;
-  std::uint64_t trace_hash_ = 0;
-  std::uint32_t preemptions_ = 0;
-  std::uint32_t live_ = 0;
   std::array<std::unique_ptr<SchedulingPolicy>, kPolicies> policies_;  // made when first used
   SchedulingPolicy* policy_ = nullptr;                                 // null: the default
   EventCounts counts_;  // of the last run under kCounting
-  // The choice of the next deviation. Without one, a value that no choice reaches.
-  std::uint64_t next_deviation_ = ~std::uint64_t{0};
-  std::size_t deviation_cursor_ = 0;
-  std::vector<Deviation> given_;
-  std::vector<Deviation> taken_;
+  Deviations deviations_;
   Clock clock_;
   LockOrder lock_order_;
-  std::deque<Fiber> fibers_;                // by id; grows and never shrinks
-  std::array<Fiber*, kMaxFibers> by_id_{};  // by id, for fast access
-  IndexSet<kMaxFibers / 64> free_ids_;      // free ids below fibers_.size()
+  Fibers fibers_;
   ExceptionState* exceptions_ = nullptr;
   SwitchPoint root_;  // run() waits here
   Outcome outcome_;

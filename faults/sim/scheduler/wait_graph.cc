@@ -106,10 +106,10 @@ std::string describe_circles(const Fibers& fibers) {
 }  // namespace
 
 std::string describe_waits(const Scheduler& scheduler, End end) {
-  const auto& fibers = scheduler.fibers_;
+  const auto& fibers = scheduler.fibers_.all;
   std::string out = end == End::kDeadlock ? "deadlock" : "livelock";
-  out += ": " + std::to_string(scheduler.live_) + " fibers left after " +
-         std::to_string(scheduler.steps_) + " scheduling points, at virtual time " +
+  out += ": " + std::to_string(scheduler.fibers_.live) + " fibers left after " +
+         std::to_string(scheduler.progress_.steps) + " scheduling points, at virtual time " +
          std::to_string(scheduler.now().count()) + " ns\n";
   for (const Fiber& fiber : fibers) {
     if (!is_live(fiber)) continue;

@@ -69,21 +69,21 @@ class Training {
         expectation_(job.expectation),
         end_(static_cast<std::uint32_t>(program_.steps.size())),
         faults_(job),
-        builder_(program_, job.rank, parameters_, [this] { faults_.at_node(); }) {
+        builder_(program_, job.rank, model_.parameters, [this] { faults_.at_node(); }) {
     for (std::uint32_t i = 0; i < program_.parameters.size(); ++i) {
       const std::uint32_t owner = reference::owner_of(program_, i);
       if (owner != i) {
-        parameters_.push_back(parameters_[owner]);
+        model_.parameters.push_back(model_.parameters[owner]);
         continue;
       }
       const reference::Parameter& record = program_.parameters[i];
       at::Tensor parameter = empty_like(record, false);
       parameter.zero_();
       parameter.set_requires_grad(!record.frozen);
-      parameters_.push_back(parameter);
+      model_.parameters.push_back(parameter);
       if (!reference::is_reduced(record)) continue;
-      reduced_.push_back(parameter);
-      is_sparse_.push_back(record.sparse);
+      model_.reduced.push_back(parameter);
+      model_.is_sparse.push_back(record.sparse);
     }
   }
 
@@ -109,7 +109,7 @@ class Training {
       recoveries_.push_back({resume.step, resume.roster.members});
       expect_recovered();
       leave();
-      for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+      for (at::Tensor& parameter : model_.parameters) parameter.mutable_grad() = at::Tensor();
       observation_.recovery = join(resume.roster, step);
     }
     leave();
@@ -168,8 +168,8 @@ class Training {
     return caught([&] {
       faults_.at_connect(step);
       group_ = group_of(roster, "");
-      if (!reduced_.empty())
-        wrapper_.emplace(reduced_, is_sparse_, program_.options, job_.c->torch, group_,
+      if (!model_.reduced.empty())
+        wrapper_.emplace(model_.reduced, model_.is_sparse, program_.options, job_.c->torch, group_,
                          [this] { faults_.at_node(); });
     });
   }
@@ -230,7 +230,7 @@ class Training {
   }
 
   void zero_gradients(reference::ZeroGrad kind) {
-    for (at::Tensor& parameter : parameters_) {
+    for (at::Tensor& parameter : model_.parameters) {
       at::Tensor& gradient = parameter.mutable_grad();
       if (kind == reference::ZeroGrad::kUndefine) gradient = at::Tensor();
       if (kind == reference::ZeroGrad::kFill && gradient.defined()) gradient.zero_();
@@ -327,7 +327,7 @@ class Training {
 
   void remember_storages() {
     storages_.clear();
-    for (const at::Tensor& parameter : parameters_)
+    for (const at::Tensor& parameter : model_.parameters)
       storages_.push_back(parameter.grad().defined() ? storage_of(parameter.grad())
                                                      : at::Storage());
   }
@@ -342,10 +342,10 @@ class Training {
   }
 
   void snapshot(ObservedStep& observed) {
-    observed.gradients.resize(parameters_.size());
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    observed.gradients.resize(model_.parameters.size());
+    for (std::size_t i = 0; i < model_.parameters.size(); ++i) {
       ObservedGradient& seen = observed.gradients[i];
-      const at::Tensor& gradient = parameters_[i].grad();
+      const at::Tensor& gradient = model_.parameters[i].grad();
       seen.defined = gradient.defined();
       if (!seen.defined) continue;
       if (gradient.is_sparse()) {
@@ -355,9 +355,9 @@ class Training {
       seen.same_storage = same_as(storages_[i], gradient.storage());
       seen.byte_in_storage =
           static_cast<std::uint64_t>(gradient.storage_offset()) * gradient.element_size();
-      while (!parameters_[seen.shares_with].grad().defined() ||
-             parameters_[seen.shares_with].grad().is_sparse() ||
-             !same_as(parameters_[seen.shares_with].grad().storage(), gradient.storage()))
+      while (!model_.parameters[seen.shares_with].grad().defined() ||
+             model_.parameters[seen.shares_with].grad().is_sparse() ||
+             !same_as(model_.parameters[seen.shares_with].grad().storage(), gradient.storage()))
         ++seen.shares_with;
       seen.offset = observation_.bits.size();
       append_bits(gradient.contiguous());
@@ -401,6 +401,12 @@ class Training {
     return append(static_cast<const std::uint16_t*>(gradient.data_ptr()));
   }
 
+  struct Model {
+    std::vector<at::Tensor> parameters;  // per parameter of the program
+    std::vector<at::Tensor> reduced;
+    std::vector<bool> is_sparse;  // of those that are reduced
+  };
+
   const properties::RankJob& job_;
   const properties::torch_model::Policies& policies_;
   const Planted planted_;
@@ -411,9 +417,7 @@ class Training {
   std::vector<reference::Recovery> recoveries_;
   properties::Expected recovered_;
   RankFaults faults_;
-  std::vector<at::Tensor> parameters_;  // per parameter of the program
-  std::vector<at::Tensor> reduced_;
-  std::vector<bool> is_sparse_;  // of those that are reduced
+  Model model_;
   GraphBuilder builder_;
   Roster roster_;  // of the group
   c10::intrusive_ptr<RecordingGroup> group_;

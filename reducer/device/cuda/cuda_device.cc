@@ -1,6 +1,5 @@
 #include "reducer/device/cuda/cuda_device.h"
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -15,7 +14,9 @@
 #include "reducer/base/check.h"
 #include "reducer/base/sizes.h"
 #include "reducer/device/cuda/cuda_error.h"
+#include "reducer/device/cuda/current_device.h"
 #include "reducer/device/cuda/kernels.h"
+#include "reducer/device/cuda/memory_pool.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -32,55 +33,6 @@ constexpr auto kTeardown = std::chrono::seconds(10);
 // short against a deadline of milliseconds.
 constexpr auto kEager = std::chrono::microseconds(100);
 constexpr auto kNap = std::chrono::microseconds(50);
-
-// Whether a device has a primary context. Making a device without a context current creates the
-// context, which takes some hundred MB of its memory. This is called while another device is
-// current, which therefore has one.
-bool has_context(int ordinal) {
-  static const auto get_state = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-    const cudaError_t error = cudaGetDriverEntryPointByVersion(
-        "cuDevicePrimaryCtxGetState", &function, 12000, cudaEnableDefault, &found);
-#else
-    const cudaError_t error =
-        cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &function, cudaEnableDefault, &found);
-#endif
-    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());
-    const bool is_there = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
-    return reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(is_there ? function : nullptr);
-  }();
-  unsigned int flags = 0;
-  int is_active = 0;
-  // Every driver has the function; without it the device that was current becomes so again.
-  if (get_state == nullptr) return true;
-  return get_state(ordinal, &flags, &is_active) == CUDA_SUCCESS && is_active != 0;
-}
-
-// Makes a device current on this thread, and restores the device that was current before. (On a
-// fresh thread that is number 0, which this process may not use at all; then our device stays
-// current.)
-class Current {
- public:
-  explicit Current(int ordinal) {
-    int now = -1;
-    if (cudaGetDevice(&now) != cudaSuccess) static_cast<void>(cudaGetLastError());
-    if (now == ordinal) return;
-    before_ = now;
-    // If this fails, so does the next call, which reports it.
-    if (cudaSetDevice(ordinal) != cudaSuccess) static_cast<void>(cudaGetLastError());
-  }
-  ~Current() {
-    if (before_ == -1 || !has_context(before_)) return;
-    if (cudaSetDevice(before_) != cudaSuccess) static_cast<void>(cudaGetLastError());
-  }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
- private:
-  int before_ = -1;
-};
 
 // The devices that this process has open.
 struct OpenDevices {
@@ -132,7 +84,7 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
   cudaDeviceProp properties{};
   if (const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal); error != cudaSuccess)
     return failed(cuda_failure(error, ordinal, "asking for its properties"));
-  const Current current(ordinal);
+  const CurrentDevice current(ordinal);
   if (const int error = kernels::load(); error != cudaSuccess)
     return failed(
         kernels_not_loaded(error, ordinal, properties.name, properties.major, properties.minor));
@@ -144,24 +96,9 @@ Result<std::unique_ptr<CudaDevice>> CudaDevice::open(int ordinal) {
 CudaDevice::CudaDevice(int ordinal, std::string name) : ordinal_(ordinal), name_(std::move(name)) {}
 
 Status CudaDevice::start() {
-  int has_pools = 0;
-  int error = cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, ordinal_);
-  if (error == cudaSuccess && has_pools == 0) error = cudaErrorNotSupported;
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.location.type = cudaMemLocationTypeDevice;
-  properties.location.id = ordinal_;
-  if (error == cudaSuccess) error = cudaMemPoolCreate(&pool_, &properties);
-  if (error != cudaSuccess) return cuda_failure(error, ordinal_, "making a pool of memory");
-  std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
-  error = cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep);
-  // A stream must not wait for another one only to get that stream's memory.
-  int no = 0;
-  if (error == cudaSuccess)
-    error = cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &no);
-  if (error != cudaSuccess) return cuda_failure(error, ordinal_, "setting up its pool of memory");
+  LOCKSTEP_RETURN_IF_ERROR(make_pool(ordinal_, pool_));
   CUstream_st* native = nullptr;
-  error = cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking);
+  const int error = cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking);
   if (error != cudaSuccess) return cuda_failure(error, ordinal_, "making a stream");
   reclaim_ = std::make_unique<CudaStream>(ordinal_, native, true);
   const Result<Stream> own = new_stream();
@@ -177,29 +114,11 @@ Status CudaDevice::meet_others() {
   LOCKSTEP_CHECK(std::find(devices.list.begin(), devices.list.end(), this) == devices.list.end());
   for (CudaDevice* const other : devices.list) {
     if (other->ordinal_ == ordinal_) continue;
-    LOCKSTEP_RETURN_IF_ERROR(open_pool_to(*other));
-    LOCKSTEP_RETURN_IF_ERROR(other->open_pool_to(*this));
+    LOCKSTEP_RETURN_IF_ERROR(open_pool(pool_, ordinal_, other->ordinal_));
+    LOCKSTEP_RETURN_IF_ERROR(open_pool(other->pool_, other->ordinal_, ordinal_));
   }
   devices.list.push_back(this);
   return {};
-}
-
-// Gives `other` access to the memory that is and will be allocated here. GPUs that cannot reach
-// each other are skipped: NCCL goes through the host between them.
-Status CudaDevice::open_pool_to(const CudaDevice& other) {
-  LOCKSTEP_CHECK(pool_ != nullptr);
-  LOCKSTEP_CHECK(other.ordinal_ != ordinal_);
-  int can_reach = 0;
-  int error = cudaDeviceCanAccessPeer(&can_reach, other.ordinal_, ordinal_);
-  if (error == cudaSuccess && can_reach == 0) return {};
-  cudaMemAccessDesc access{};
-  access.location.type = cudaMemLocationTypeDevice;
-  access.location.id = other.ordinal_;
-  access.flags = cudaMemAccessFlagsProtReadWrite;
-  if (error == cudaSuccess) error = cudaMemPoolSetAccess(pool_, &access, 1);
-  if (error == cudaSuccess) return {};
-  return cuda_failure(error, ordinal_,
-                      "opening its pool of memory to device " + std::to_string(other.ordinal_));
 }
 
 CudaDevice::~CudaDevice() {
@@ -208,7 +127,7 @@ CudaDevice::~CudaDevice() {
     const platform::MutexLock lock(devices.mutex);
     std::erase(devices.list, this);
   }
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   // Freeing memory would wait for the GPU, and a stream that is stuck may still use its memory.
   if (is_left_.load() || !becomes_idle(Deadline::in(kTeardown))) {
     for (const auto& line : lines_) line->stream.abandon();
@@ -247,7 +166,7 @@ void CudaDevice::nap(Deadline deadline) {
 }
 
 Result<Ref<Storage>> CudaDevice::allocate(std::size_t bytes) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   const std::uint64_t home = current_.load();
   void* memory = nullptr;
   // A storage without elements needs an address, too, because storages are found by it.
@@ -278,7 +197,7 @@ Result<Ref<Storage>> CudaDevice::allocate(std::size_t bytes) {
 }
 
 void CudaDevice::release(std::byte* data, std::size_t bytes) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Allocation allocation;
   {
     platform::MutexLock lock(mutex_);
@@ -324,7 +243,7 @@ Result<PinnedMemory> CudaDevice::allocate_pinned(std::size_t bytes) {
       return memory;
     }
   }
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   void* memory = nullptr;
   const int error = cudaHostAlloc(&memory, capacity, cudaHostAllocPortable);
   if (error == cudaSuccess)
@@ -348,7 +267,7 @@ Result<Stream> CudaDevice::new_stream() {
       return again;
     }
   }
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   CUstream_st* native = nullptr;
   const int error = cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking);
   if (error != cudaSuccess) return failed(cuda_failure(error, ordinal_, "making a stream"));
@@ -364,7 +283,7 @@ void CudaDevice::give_back(const Stream& stream) {
   Line& line = line_of(stream);
   LOCKSTEP_CHECK(line.is_owned);
   {
-    const Current current(ordinal_);
+    const CurrentDevice current(ordinal_);
     static_cast<void>(line.stream.take_failure(line.stream.record()));
   }
   platform::MutexLock lock(mutex_);
@@ -373,7 +292,7 @@ void CudaDevice::give_back(const Stream& stream) {
 }
 
 Result<Stream> CudaDevice::adopt(CUstream_st* native) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Result<std::uint64_t> handle = add_line(native, false);
   if (!handle) return failed(std::move(handle.error()));
   return Stream{this, *handle};
@@ -448,7 +367,7 @@ void CudaDevice::set_current_stream(const Stream& stream) {
 void* CudaDevice::native(const Stream& stream) { return line_of(stream).stream.native(); }
 
 Event CudaDevice::record(const Stream& stream) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   const std::uint64_t point = line_of(stream).stream.record();
   LOCKSTEP_CHECK_LE(point, kPointMask);
   return {this, stream.handle << kPointBits | point};
@@ -458,7 +377,7 @@ void CudaDevice::wait(const Stream& stream, const Event& event) {
   if (event.device == nullptr) return;
   auto* const other = dynamic_cast<CudaDevice*>(event.device);
   LOCKSTEP_CHECK(other != nullptr);
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   line_of(stream).stream.wait(other->line_at(event.handle >> kPointBits).stream,
                               event.handle & kPointMask);
 }
@@ -466,7 +385,7 @@ void CudaDevice::wait(const Stream& stream, const Event& event) {
 Status CudaDevice::synchronize(const Event& event, Deadline deadline) {
   if (event.device == nullptr) return {};
   LOCKSTEP_CHECK(event.device == this);
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   CudaStream& stream = line_at(event.handle >> kPointBits).stream;
   const std::uint64_t point = event.handle & kPointMask;
   const Deadline eager = Deadline::in(kEager);
@@ -489,7 +408,7 @@ Status CudaDevice::synchronize(const Event& event, Deadline deadline) {
 
 void CudaDevice::note_use(const Stream& stream, const std::byte* data) {
   LOCKSTEP_CHECK(stream.device == this);
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_use(line, stream.handle, data);
@@ -543,7 +462,7 @@ void CudaDevice::note_uses(Line& user, const Stream& stream, std::span<const Tra
 
 void CudaDevice::fill_zero(const Stream& stream, std::byte* data, std::size_t bytes) {
   if (bytes == 0) return;
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_use(line, stream.handle, data);
@@ -551,7 +470,7 @@ void CudaDevice::fill_zero(const Stream& stream, std::byte* data, std::size_t by
 }
 
 void CudaDevice::copy(const Stream& stream, const Tensor& from, const Tensor& to) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_uses(line, stream, from, to);
@@ -560,7 +479,7 @@ void CudaDevice::copy(const Stream& stream, const Tensor& from, const Tensor& to
 }
 
 void CudaDevice::add(const Stream& stream, const Tensor& from, const Tensor& to) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_uses(line, stream, from, to);
@@ -570,7 +489,7 @@ void CudaDevice::add(const Stream& stream, const Tensor& from, const Tensor& to)
 
 void CudaDevice::pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
                              double factor) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_uses(line, stream, transfers);
@@ -579,7 +498,7 @@ void CudaDevice::pack_bucket(const Stream& stream, std::span<const Transfer> tra
 }
 
 void CudaDevice::unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_uses(line, stream, transfers);
@@ -589,7 +508,7 @@ void CudaDevice::unpack_bucket(const Stream& stream, std::span<const Transfer> t
 
 void CudaDevice::convert(const Stream& stream, const Tensor& from, const Tensor& to,
                          double factor) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_uses(line, stream, from, to);
@@ -599,7 +518,7 @@ void CudaDevice::convert(const Stream& stream, const Tensor& from, const Tensor&
 
 void CudaDevice::reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
                                       double factor) {
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_uses(line, stream, from, to);
@@ -653,7 +572,7 @@ void CudaDevice::upload(const Stream& stream, const PinnedMemory& from, std::siz
   LOCKSTEP_CHECK_LE(offset, from.bytes());
   LOCKSTEP_CHECK_LE(bytes, from.bytes() - offset);
   if (bytes == 0) return;
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_use(line, stream.handle, to);
@@ -667,7 +586,7 @@ void CudaDevice::download(const Stream& stream, const std::byte* from, const Pin
   LOCKSTEP_CHECK_LE(offset, to.bytes());
   LOCKSTEP_CHECK_LE(bytes, to.bytes() - offset);
   if (bytes == 0) return;
-  const Current current(ordinal_);
+  const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
   note_use(line, stream.handle, from);

@@ -139,7 +139,6 @@ class CudaDevice final : public Device {
   CudaDevice(int ordinal, std::string name);
   Status start();
   Status meet_others();
-  Status open_pool_to(const CudaDevice& other);
   Result<std::uint64_t> add_line(CUstream_st* native, bool is_owned);
   Status add_staging(Line& line, std::size_t bytes);
   void free_staging(Line& line);

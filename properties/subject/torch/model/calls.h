@@ -17,14 +17,15 @@ enum class NextCall : std::uint8_t { kForward, kBackward, kNone };
 // Returns what the rank does next. A backward comes as soon as the forwards that it asks for have
 // run, and goes on where it was left.
 inline NextCall next_call(const reference::RankPass& pass, const Rank& rank) {
-  const bool has_forward = rank.next_forward < pass.forwards.size();
+  const bool has_forward = rank.in_step.next_forward < pass.forwards.size();
   const bool has_backward =
-      reference::kept_outputs(pass) > 0 && rank.next_call < reference::call_count(pass);
+      reference::kept_outputs(pass) > 0 && rank.in_step.next_call < reference::call_count(pass);
   if (!has_forward) return has_backward ? NextCall::kBackward : NextCall::kNone;
-  const bool is_early = has_backward && rank.next_call < pass.backwards.size() &&
-                        rank.next_forward > 0 &&
-                        pass.backwards[rank.next_call].forwards == rank.next_forward;
-  return is_early || rank.next_event > 0 ? NextCall::kBackward : NextCall::kForward;
+  const bool is_early =
+      has_backward && rank.in_step.next_call < pass.backwards.size() &&
+      rank.in_step.next_forward > 0 &&
+      pass.backwards[rank.in_step.next_call].forwards == rank.in_step.next_forward;
+  return is_early || rank.in_step.next_event > 0 ? NextCall::kBackward : NextCall::kForward;
 }
 
 // A rank whose step begins has nothing armed, and a forward whose outputs are dropped arms nothing.
@@ -33,7 +34,7 @@ inline void disarm(const reference::RankPass& pass, Rank& rank) {
   if (reference::kept_outputs(pass) > 0)
     rank.is_armed = false;
   else
-    rank.next_forward = static_cast<std::uint32_t>(pass.forwards.size());
+    rank.in_step.next_forward = static_cast<std::uint32_t>(pass.forwards.size());
 }
 
 // A backward call as call `call` of the pass that it starts in, which is one of the step before if
@@ -54,16 +55,16 @@ struct StartedCall {
 // Returns what the rank's next backward call starts from.
 inline StartedCall start_call(const reference::Step& step, std::uint32_t number, const Rank& rank) {
   const reference::RankPass& pass = reference::pass_of(step, number);
-  const reference::Backward& call = reference::backward_of(pass, rank.next_call);
+  const reference::Backward& call = reference::backward_of(pass, rank.in_step.next_call);
   StartedCall started;
-  started.call = rank.next_call;
+  started.call = rank.in_step.next_call;
   started.step_key = step.key;
-  started.whole_forwards = rank.whole_forwards;
+  started.whole_forwards = rank.in_step.whole_forwards;
   started.is_held = call.held;
   if (!call.held) return started;
   started.is_left_out = true;
-  if (rank.held_step == nullptr) return started;
-  const reference::Step& before = *rank.held_step;
+  if (rank.held.step == nullptr) return started;
+  const reference::Step& before = *rank.held.step;
   started.own = reference::pass_of(before, number);
   reference::Backward only;
   only.roots = reference::held_roots(before.kind, started.own, call);
@@ -71,7 +72,7 @@ inline StartedCall start_call(const reference::Step& step, std::uint32_t number,
   started.own.backwards = {only};
   started.call = 0;
   started.step_key = before.key;
-  started.whole_forwards = rank.held_whole_forwards;
+  started.whole_forwards = rank.held.whole_forwards;
   return started;
 }
 
@@ -79,20 +80,20 @@ inline StartedCall start_call(const reference::Step& step, std::uint32_t number,
 inline bool is_second_backward(const reference::Step& step, std::uint32_t number,
                                const Rank& rank) {
   const reference::RankPass& pass = reference::pass_of(step, number);
-  if (rank.next_event > 0) return false;
-  const bool is_late = reference::backward_of(pass, rank.next_call).held_synced &&
+  if (rank.in_step.next_event > 0) return false;
+  const bool is_late = reference::backward_of(pass, rank.in_step.next_call).held_synced &&
                        !start_call(step, number, rank).is_left_out;
-  const bool is_synced =
-      step.kind == reference::PassKind::kSynced && reference::is_synced_call(pass, rank.next_call);
-  return is_late || (rank.is_over && is_synced);
+  const bool is_synced = step.kind == reference::PassKind::kSynced &&
+                         reference::is_synced_call(pass, rank.in_step.next_call);
+  return is_late || (rank.in_step.is_over && is_synced);
 }
 
 // Notes at the end of a step what the rank holds from then on.
 inline void hold_outputs(const reference::Step& step, std::uint32_t number, Rank& rank) {
   const reference::RankPass& pass = reference::pass_of(step, number);
   if (pass.skip) return;
-  rank.held_step = pass.hold_outputs ? &step : nullptr;
-  rank.held_whole_forwards = rank.whole_forwards;
+  rank.held.step = pass.hold_outputs ? &step : nullptr;
+  rank.held.whole_forwards = rank.in_step.whole_forwards;
 }
 
 // Returns whether the pass has a forward under no_sync, in a step that is synced otherwise.

@@ -30,14 +30,14 @@ HookModel::HookModel(const Program& program, const TorchOptions& options, const 
   gradients_.resize(program.world * program.parameters.size());
   elements_.resize(program.world * memory_.total);
   given_.resize(program.world * memory_.total);
-  entries_.resize(gradients_.size());
+  sparse_.entries.resize(gradients_.size());
 }
 
 // A new group, with new reducers.
 void HookModel::recover(const std::vector<std::uint32_t>& survivors) {
   survivors_ = survivors;
   std::fill(gradients_.begin(), gradients_.end(), Gradient{});
-  std::fill(entries_.begin(), entries_.end(), Entries{});
+  std::fill(sparse_.entries.begin(), sparse_.entries.end(), Entries{});
   ranks_.assign(program_.world, Rank{});
   for (Rank& rank : ranks_) {
     rank.used.assign(program_.parameters.size(), 0);
@@ -120,7 +120,7 @@ void HookModel::prepare(ExpectedStep& expected) {
     rank.gradients.assign(program_.parameters.size(), ExpectedGradient{});
   }
   for (const std::uint32_t rank : survivors_) expected.ranks[rank].present = true;
-  launched_.begin_step(program_.parameters.size());
+  sparse_.launched.begin_step(program_.parameters.size());
   for (Gradient& each : gradients_) each.touched = each.reduced = false;
   knowledge_ = {};
   is_raced_.assign(program_.parameters.size(), 0);
@@ -171,8 +171,8 @@ void HookModel::advance(const Step& step, std::uint32_t number, ExpectedRankStep
   const RankPass& pass = pass_of(step, number);
   while (expected.error == Error::kNone && !is_stopped(rank)) {
     const NextCall next = next_call(pass, rank);
-    rank.is_rebuilding = next == NextCall::kForward && is_rebuild_due(rank);
-    if (rank.is_rebuilding) return;
+    rank.in_step.is_rebuilding = next == NextCall::kForward && is_rebuild_due(rank);
+    if (rank.in_step.is_rebuilding) return;
     if (next == NextCall::kNone) return end_calls(step, number, expected);
     if (next == NextCall::kForward) run_forward(step, number, expected);
     if (next == NextCall::kBackward) run_backward(step, number, expected);
@@ -182,7 +182,7 @@ void HookModel::advance(const Step& step, std::uint32_t number, ExpectedRankStep
 void HookModel::run_forward(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   Rank& rank = ranks_[number];
   const RankPass& pass = pass_of(step, number);
-  const std::uint32_t f = rank.next_forward++;
+  const std::uint32_t f = rank.in_step.next_forward++;
   if (rank.is_unfinished) {
     expected.error = Error::kIncomplete;
     expected.error_call = kForwardCall;
@@ -191,12 +191,12 @@ void HookModel::run_forward(const Step& step, std::uint32_t number, ExpectedRank
   }
   if (step.kind == PassKind::kSynced && !pass.forwards[f].local) {
     rank.is_armed = true;
-    const bool is_further = std::exchange(rank.has_synced_forward, true);
+    const bool is_further = std::exchange(rank.in_step.has_synced_forward, true);
     if (!is_further || policies_.counts_one_static_forward) ++rank.forwards;
     rank.begin_pass();
     if (is_dynamic()) graph_.find_unused(pass, f, policies_.searches_last_forward, rank.unused);
   }
-  if (is_dynamic() || is_first_static(rank)) rank.whole_forwards |= 1U << f;
+  if (is_dynamic() || is_first_static(rank)) rank.in_step.whole_forwards |= 1U << f;
 }
 
 // The next call, up to the end of the call, or nested call, that completes the pass.
@@ -204,21 +204,21 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
   Rank& rank = ranks_[number];
   const RankPass& pass = pass_of(step, number);
   const bool is_in_synced_step = step.kind == PassKind::kSynced;
-  const bool is_synced = is_in_synced_step && is_synced_call(pass, rank.next_call);
+  const bool is_synced = is_in_synced_step && is_synced_call(pass, rank.in_step.next_call);
   if (!policies_.later_backwards_are_local && is_second_backward(step, number, rank)) {
     expected.error = Error::kSecondBackward;
-    expected.error_call = rank.next_call;
+    expected.error_call = rank.in_step.next_call;
     return;
   }
-  if (rank.next_event == 0 && backward_of(pass, rank.next_call).zeroes) {
+  if (rank.in_step.next_event == 0 && backward_of(pass, rank.in_step.next_call).zeroes) {
     zero(number, step.zero_grad);
-    if (is_in_synced_step && rank.next_call > 0) leave_open();  // a bucket may be away
+    if (is_in_synced_step && rank.in_step.next_call > 0) leave_open();  // a bucket may be away
   }
   const bool is_beside = !policies_.averages_local_backward && is_in_synced_step && !is_synced;
   const bool is_armed = std::exchange(rank.is_armed, rank.is_armed && !is_beside);
   const bool is_fine = run_call(step, number, expected);
   if (is_beside) rank.is_armed = is_armed;
-  if (!is_fine || rank.is_over) return;
+  if (!is_fine || rank.in_step.is_over) return;
   if (!policies_.stays_out_without_hooks && is_dynamic() && is_synced && !rank.is_unfinished)
     for (const std::uint32_t parameter : memory_.reduced) (void)mark_ready(number, parameter);
 }
@@ -226,11 +226,11 @@ void HookModel::run_backward(const Step& step, std::uint32_t number, ExpectedRan
 // The rank has no further call. It is an error if a pass that it ends by hand is not complete.
 void HookModel::end_calls(const Step& step, std::uint32_t number, ExpectedRankStep& expected) {
   const Rank& rank = ranks_[number];
-  if (kept_outputs(pass_of(step, number)) == 0 || rank.is_complete) return;
+  if (kept_outputs(pass_of(step, number)) == 0 || rank.in_step.is_complete) return;
   const bool is_noticed = !policies_.reports_missing_later && rank.is_unfinished;
   if (!is_noticed && endings(step.kind) == 0) return;
   expected.error = Error::kIncomplete;
-  expected.error_call = rank.next_call - (is_noticed ? 1 : 0);
+  expected.error_call = rank.in_step.next_call - (is_noticed ? 1 : 0);
   expected.parameters = missing(rank);
 }
 
@@ -240,11 +240,11 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   Rank& rank = ranks_[number];
   const RankPass& pass = pass_of(step, number);
   const StartedCall started = start_call(step, number, rank);
-  if (started.is_left_out) return ++rank.next_call > 0;
+  if (started.is_left_out) return ++rank.in_step.next_call > 0;
   const std::vector<Event>& events =
       graph_.backward(started.pass_in(pass), started.call, started.whole_forwards);
   const std::uint32_t begun = graph_.whole_forwards_begun();
-  const std::size_t first = std::exchange(rank.next_event, 0);
+  const std::size_t first = std::exchange(rank.in_step.next_event, 0);
   std::uint32_t completed_at = kNowhere;
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
@@ -253,25 +253,26 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
     if (i < first || event.kind == Event::Kind::kTensor) continue;
     if (event.kind == Event::Kind::kEnd) {
       if (event.depth != completed_at || ends_by_hand()) continue;
-      rank.next_event = i + 1;
+      rank.in_step.next_event = i + 1;
       return true;
     }
     if (event.defined) add_sum(event, number);
-    const bool was_complete = rank.is_complete;
+    const bool was_complete = rank.in_step.is_complete;
     if (const Error error = take_hook(number, event); error != Error::kNone) {
       // Its bucket is on its way, perhaps, and what came second is in it or not.
       if (is_sparse(event.parameter) || gradient(number, event.parameter).in_bucket)
         is_raced_[event.parameter] = 1;
       expected.error = error;
-      expected.error_call = rank.next_call;
+      expected.error_call = rank.in_step.next_call;
       expected.parameters = {event.parameter};
       return false;
     }
-    if (rank.is_complete && !was_complete) completed_at = event.depth;
+    if (rank.in_step.is_complete && !was_complete) completed_at = event.depth;
     // The user lets a hook end the pass once all forwards have run.
-    const bool has_ending = ends_in_hook(step.kind) && rank.next_forward == pass.forwards.size();
+    const bool has_ending =
+        ends_in_hook(step.kind) && rank.in_step.next_forward == pass.forwards.size();
     if (!has_ending || event.parameter != memory_.reduced.front()) continue;
-    rank.next_event = i + 1;
+    rank.in_step.next_event = i + 1;
     return end_in_hook(rank, expected);
   }
   // Each forward that the call started at ends it.
@@ -285,14 +286,14 @@ bool HookModel::run_call(const Step& step, std::uint32_t number, ExpectedRankSte
   if (policies_.first_static_pass_is_any) {
     if (ends > 0) rank.has_ended_first = true;
     if (ends > 0 && rank.hooked_passes == 0) leave_open();
-  } else if (is_static() && !is_first && rank.whole_forwards > 0) {
+  } else if (is_static() && !is_first && rank.in_step.whole_forwards > 0) {
     leave_open();
   }
   if (expected.error != Error::kNone) {
-    expected.error_call = rank.next_call;
+    expected.error_call = rank.in_step.next_call;
     return false;
   }
-  ++rank.next_call;
+  ++rank.in_step.next_call;
   return true;
 }
 

@@ -76,7 +76,7 @@ class HookModel {
     return elements_.data() + rank * memory_.total + memory_.places[parameter].start;
   }
   Entries& entries(std::uint32_t rank, std::uint32_t parameter) {
-    return entries_[rank * program_.parameters.size() + parameter];
+    return sparse_.entries[rank * program_.parameters.size() + parameter];
   }
   double* given(std::uint32_t rank, std::uint32_t parameter) {
     return given_.data() + rank * memory_.total + memory_.places[parameter].start;
@@ -113,20 +113,26 @@ class HookModel {
   // Returns whether the rank has launched all buckets, and waits for their sums in this step. A
   // rank whose pass nobody ends does not wait.
   bool is_waiting(const Rank& rank, PassKind kind) const {
-    return rank.is_complete && !rank.is_over &&
-           (!ends_by_hand() || rank.is_in_hook || endings(kind) > 0);
+    return rank.in_step.is_complete && !rank.in_step.is_over &&
+           (!ends_by_hand() || rank.in_step.is_in_hook || endings(kind) > 0);
   }
   bool is_rebuild_due(const Rank& rank) const {
     return layout_.may_rebuild() && !rank.is_unfinished && !rank.order.empty();
   }
   // Returns whether a call of the rank waits: one who ends passes by hand goes on with the calls.
   bool is_stopped(const Rank& rank) const {
-    return !rank.is_over && (ends_by_hand() ? rank.is_in_hook : rank.is_complete);
+    return !rank.in_step.is_over &&
+           (ends_by_hand() ? rank.in_step.is_in_hook : rank.in_step.is_complete);
   }
   const std::vector<ExpectedBucket>& buckets() const { return layout_.buckets(); }
   std::vector<std::uint32_t> missing(const Rank& rank) const {
     return not_ready(rank, memory_.reduced);
   }
+
+  struct Sparse {
+    std::vector<Entries> entries;  // the gradients, by rank and parameter
+    SparseLaunches launched;       // in this step
+  };
 
   const Program& program_;
   const TorchOptions& options_;
@@ -143,8 +149,7 @@ class HookModel {
   std::vector<double> elements_;
   std::vector<double> given_;  // what is in the buckets, by rank
   CallSums sums_;
-  std::vector<Entries> entries_;        // sparse gradients, by rank and parameter
-  SparseLaunches launched_;             // in this step
+  Sparse sparse_;
   StepKnowledge knowledge_;             // of this step
   std::vector<std::uint8_t> is_raced_;  // by parameter, in this step
   bool is_counted_ = false;             // static mode: the first pass is over

@@ -15,12 +15,12 @@ Error HookModel::end_first_static(std::uint32_t number) {
   Rank& rank = ranks_[number];
   // A local pass is launched then, and no call ends it.
   if (!rank.is_armed && ends_by_hand()) leave_open();
-  if (!rank.is_armed || rank.is_complete) {
+  if (!rank.is_armed || rank.in_step.is_complete) {
     const bool is_error =
         policies_.first_static_pass_is_any ? !rank.is_armed : policies_.repeats_first_static_pass;
     if (!is_error) return Error::kNone;
     for (const std::uint32_t parameter : memory_.reduced) note_launch(number, parameter);
-    rank.has_launched_unarmed = !rank.is_armed;
+    rank.in_step.has_launched_unarmed = !rank.is_armed;
     return Error::kSecondBackward;
   }
   for (const std::uint32_t parameter : memory_.reduced) {
@@ -32,10 +32,10 @@ Error HookModel::end_first_static(std::uint32_t number) {
 
 // False: there is nothing that the hook of the user's could end, or not yet.
 bool HookModel::end_in_hook(Rank& rank, ExpectedRankStep& expected) const {
-  rank.is_in_hook = rank.is_complete && rank.is_armed;
-  if (rank.is_in_hook) return true;
-  expected.error = rank.is_complete ? Error::kSecondBackward : Error::kIncomplete;
-  expected.error_call = rank.next_call;
+  rank.in_step.is_in_hook = rank.in_step.is_complete && rank.is_armed;
+  if (rank.in_step.is_in_hook) return true;
+  expected.error = rank.in_step.is_complete ? Error::kSecondBackward : Error::kIncomplete;
+  expected.error_call = rank.in_step.next_call;
   expected.parameters = missing(rank);
   return false;
 }
@@ -53,7 +53,7 @@ Error HookModel::take_hook(std::uint32_t number, const Event& event) {
   if (counts_hooks(rank)) {
     ++rank.hooks[event.parameter];
     // Its bucket is on its way, and nobody has waited for it.
-    if (rank.is_complete && ends_by_hand() && (has_views() || is_sparse(event.parameter)))
+    if (rank.in_step.is_complete && ends_by_hand() && (has_views() || is_sparse(event.parameter)))
       leave_open();
     return Error::kNone;
   }
@@ -76,7 +76,7 @@ Error HookModel::mark_by_hook(std::uint32_t number, std::uint32_t parameter) {
   const bool is_recorded = layout_.may_rebuild();
   if (is_recorded) rank.order.push_back(parameter);
   if (const Error error = mark_ready(number, parameter); error != Error::kNone) return error;
-  if (!is_recorded || !is_static() || !rank.is_complete) return Error::kNone;
+  if (!is_recorded || !is_static() || !rank.in_step.is_complete) return Error::kNone;
   for (const std::uint32_t other : memory_.reduced)
     if (rank.unused[other]) rank.order.push_back(other);
   return Error::kNone;
@@ -99,8 +99,8 @@ Error HookModel::mark_ready(std::uint32_t number, std::uint32_t parameter) {
   }
   rank.ready[parameter] = 1;
   if (is_batched()) give_whole(number, memory_.places[parameter].bucket);
-  if (!rank.is_complete && missing(rank).empty()) {
-    rank.is_complete = true;
+  if (!rank.in_step.is_complete && missing(rank).empty()) {
+    rank.in_step.is_complete = true;
     rank.sent = rank.used;
   }
   return Error::kNone;
@@ -153,9 +153,9 @@ void HookModel::allocate(std::uint32_t number, std::uint32_t bucket) {
 }
 
 void HookModel::note_launch(std::uint32_t number, std::uint32_t parameter) {
-  if (is_sparse(parameter) && !launched_.note(parameter, program_.parameters[parameter],
-                                              gradient(number, parameter).shapeless,
-                                              !entries(number, parameter).rows.empty()))
+  if (is_sparse(parameter) && !sparse_.launched.note(parameter, program_.parameters[parameter],
+                                                     gradient(number, parameter).shapeless,
+                                                     !entries(number, parameter).rows.empty()))
     leave_open();
 }
 

@@ -17,7 +17,7 @@ namespace lockstep::properties::torch_model {
 bool HookModel::blocks_others(std::uint32_t number) {
   if (is_dynamic()) return true;
   // One who has ended a pass in this step launches nothing of a second one.
-  std::size_t first = ranks_[number].is_over ? 0 : buckets().size();
+  std::size_t first = ranks_[number].in_step.is_over ? 0 : buckets().size();
   for (const std::uint32_t parameter : missing(ranks_[number]))
     first = std::min<std::size_t>(first, memory_.places[parameter].bucket);
   const bool blocks =
@@ -43,7 +43,7 @@ void HookModel::end_twice(ExpectedStep& expected) {
     ExpectedRankStep& each = expected.ranks[rank];
     if (each.error != Error::kNone) leave_open();
     each.error = Error::kSecondBackward;
-    each.error_call = ranks_[rank].next_call + 1;
+    each.error_call = ranks_[rank].in_step.next_call + 1;
   }
 }
 
@@ -51,7 +51,7 @@ void HookModel::end_twice(ExpectedStep& expected) {
 // on in this step.
 bool HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
   const auto is_complete = [this](std::uint32_t rank) {
-    return ranks_[rank].is_complete && !ranks_[rank].is_over;
+    return ranks_[rank].in_step.is_complete && !ranks_[rank].in_step.is_over;
   };
   const auto waits = [&](std::uint32_t rank) { return is_waiting(ranks_[rank], step.kind); };
   const bool is_any = std::any_of(survivors_.begin(), survivors_.end(), is_complete);
@@ -67,7 +67,7 @@ bool HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
   // Some ranks launched all that they have, and do not end their pass. Others that do, or that come
   // later, may have their sums of it.
   const auto leaves = [&](std::uint32_t rank) {
-    return (is_complete(rank) && !waits(rank)) || ranks_[rank].has_launched_unarmed;
+    return (is_complete(rank) && !waits(rank)) || ranks_[rank].in_step.has_launched_unarmed;
   };
   const bool is_left = std::any_of(survivors_.begin(), survivors_.end(), leaves);
   if (is_left && (is_awaited || (is_any && !is_all))) leave_open();
@@ -97,7 +97,7 @@ bool HookModel::finish_pass(const Step& step, ExpectedStep& expected) {
 
 // A forward after a pass that has ended in this step may rebuild the buckets, with all ranks.
 bool HookModel::finish_rebuild(ExpectedStep& expected) {
-  const auto rebuilds = [this](std::uint32_t rank) { return ranks_[rank].is_rebuilding; };
+  const auto rebuilds = [this](std::uint32_t rank) { return ranks_[rank].in_step.is_rebuilding; };
   if (std::none_of(survivors_.begin(), survivors_.end(), rebuilds)) return false;
   // Others rebuild theirs in the next step, which counts the collectives, or fail before that.
   if (!std::all_of(survivors_.begin(), survivors_.end(), rebuilds)) leave_open();
@@ -124,7 +124,7 @@ void HookModel::reduce(ExpectedStep& expected) {
   for (const std::uint32_t number : survivors_) {
     Rank& rank = ranks_[number];
     rank.is_armed = rank.is_unfinished = rank.has_hook = false;
-    rank.is_over = true;
+    rank.in_step.is_over = true;
     if (is_static()) continue;
     std::fill(rank.used.begin(), rank.used.end(), std::uint8_t{0});
     rank.has_sums = false;

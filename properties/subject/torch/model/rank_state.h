@@ -25,20 +25,32 @@ struct Gradient {
 
 // What the reducer of one rank keeps.
 struct Rank {
+  // In this step.
+  struct InStep {
+    // All buckets of the pass were launched; the pass has ended besides; a hook of the user's ends
+    // it; the next forward waits for the other ranks, as buckets are rebuilt in it.
+    bool is_complete = false;
+    bool is_over = false;
+    bool is_in_hook = false;
+    bool is_rebuilding = false;
+    bool has_launched_unarmed = false;  // all buckets, in an error
+    bool has_synced_forward = false;
+    std::uint32_t next_forward = 0;
+    std::uint32_t next_call = 0;       // of backward
+    std::size_t next_event = 0;        // of that call
+    std::uint32_t whole_forwards = 0;  // bits: those whose outputs share one function
+  };
+  // The step before whose outputs the rank holds (Backward::held), or null if it holds none, and
+  // `whole_forwards` in that step.
+  struct Held {
+    const reference::Step* step = nullptr;
+    std::uint32_t whole_forwards = 0;
+  };
+
   bool is_armed = false;       // its hooks are expected
   bool has_marked = false;     // what is unused, in this pass
   bool is_unfinished = false;  // something was marked, and the pass is not complete
-  // In this step: all buckets of the pass were launched; the pass has ended besides; a hook of the
-  // user's ends it; the next forward waits for the other ranks, as buckets are rebuilt in it.
-  bool is_complete = false;
-  bool is_over = false;
-  bool is_in_hook = false;
-  bool is_rebuilding = false;
-  bool has_launched_unarmed = false;  // in this step: all buckets, in an error
-  bool has_synced_forward = false;    // in this step
-  std::uint32_t next_forward = 0;     // in this step
-  std::uint32_t next_call = 0;        // of backward, in this step
-  std::size_t next_event = 0;         // of that call
+  InStep in_step;
   // By parameter; `sent` is what was used when the pass became complete, and `takes` what counts as
   // used at its end (usage_map.h).
   std::vector<std::uint8_t> unused, ready, used, sent, takes;
@@ -52,22 +64,13 @@ struct Rank {
   std::uint32_t hooked_passes = 0;
   bool has_hook = false;
   bool has_ended_first = false;
-  std::uint32_t whole_forwards = 0;  // bits: of this step, those whose outputs share one function
   std::vector<std::uint32_t> hooks, left;
-  // The step before whose outputs the rank holds (Backward::held), or null if it holds none, and
-  // `whole_forwards` in that step.
-  const reference::Step* held_step = nullptr;
-  std::uint32_t held_whole_forwards = 0;
+  Held held;
 
-  void begin_step() {
-    is_complete = is_over = is_in_hook = is_rebuilding = false;
-    has_synced_forward = has_launched_unarmed = false;
-    next_forward = next_call = whole_forwards = 0;
-    next_event = 0;
-  }
+  void begin_step() { in_step = {}; }
   // A synced forward arms the hooks.
   void begin_pass() {
-    is_complete = is_over = is_in_hook = has_marked = false;
+    in_step.is_complete = in_step.is_over = in_step.is_in_hook = has_marked = false;
     ready.assign(unused.size(), 0);
     left = hooks;
   }

@@ -1,0 +1,26 @@
+// recorded_collectives: what the flight record of a rank says of its collectives, compared with
+// itself, with the rank's trace, and with its trace as text (T1). A part of the oracle on flight
+// records.
+//
+// Pure functions; any thread.
+#pragma once
+
+#include <string>
+
+#include "properties/observe/observation.h"
+#include "properties/oracle/verdict.h"
+#include "reducer/diagnosis/diagnosis.h"
+
+namespace lockstep::properties {
+
+RecordedCollective::What what_of(ObservedCollective::Op op);
+const char* operation_of(ObservedCollective::Op op);
+
+// The buckets that have their parameters are of one layout, and those that have none are of
+// others. Returns what is wrong, or an empty text.
+std::string judge_layouts(const FlightRecord& record);
+
+// The trace as text has the same collectives as the flight record of the same moment.
+Verdict judge_trace_texts(const Observation& observation);
+
+}  // namespace lockstep::properties
