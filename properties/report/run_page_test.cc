@@ -166,7 +166,7 @@ TEST(StoppingRule, SaysNothingAfterAFailureOrWithoutACaseThatPassed) {
   failed.failures.emplace_back();
   EXPECT_EQ(stopping_line(failed), "");
   RunReport none = example_run();
-  none.ok = 0;
+  none.counts.ok = 0;
   EXPECT_EQ(stopping_line(none), "");
 }
 

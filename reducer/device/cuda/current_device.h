@@ -3,6 +3,8 @@
 // Threads: any; the object belongs to its thread. Failure: none; a call that follows reports it.
 #pragma once
 
+#include "reducer/base/build_namespace.h"
+
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 

@@ -4,6 +4,7 @@
 // Threads: any. Failure: a Status that names the GPU and the call.
 #pragma once
 
+#include "reducer/base/build_namespace.h"
 #include "reducer/base/status.h"
 
 struct CUmemPoolHandle_st;
