@@ -27,7 +27,11 @@ if(NOT DEFINED CUDAToolkit_ROOT AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{
 endif()
 
 set(lockstep_cuda_problem)
+# CMake 3.25 stops at a toolkit without nvToolsExt, as those of 13 are, where a project asks for 3.25 or newer.
+set(lockstep_minimum ${CMAKE_MINIMUM_REQUIRED_VERSION})
+set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
 find_package(CUDAToolkit QUIET)
+set(CMAKE_MINIMUM_REQUIRED_VERSION ${lockstep_minimum})
 if(NOT CUDAToolkit_FOUND)
   set(lockstep_cuda_problem "no CUDA toolkit was found")
 elseif(CUDAToolkit_VERSION VERSION_LESS 12.1)

@@ -8,6 +8,8 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <string>
 
 namespace lockstep::properties {
 namespace {
@@ -44,6 +46,13 @@ TEST(LastWords, OfAProcessThatEndsWellAreNone) {
   EXPECT_THAT(words.take(), IsEmpty());
 }
 
+bool is_asleep(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string number, name, state;
+  file >> number >> name >> state;
+  return state == "S";
+}
+
 TEST(LastWords, OfAProcessThatHangsAreThereWhenItIsAsked) {
   LastWords words;
   int ready[2];
@@ -57,6 +66,8 @@ TEST(LastWords, OfAProcessThatHangsAreThereWhenItIsAsked) {
   }
   char said = 0;
   ASSERT_EQ(::read(ready[0], &said, 1), 1);
+  // On a busy machine it is still in write() then.
+  for (int i = 0; i < 2000 && !is_asleep(child); ++i) ::usleep(1000);
   words.ask(child, std::chrono::seconds(20));
   EXPECT_THAT(words.take(), HasSubstr("pause"));
   EXPECT_EQ(::kill(child, 0), 0) << "asking has ended it";
