@@ -2,7 +2,7 @@
 # findings/lib.sh: what the scripts of this folder share; a script sources it first.
 #
 #   install NAME==VERSION ...    makes a Python that has these packages from PyPI, and no others, at $python
-#   ranks COUNT [ARGUMENT ...]   runs the program on standard input as COUNT ranks (ranks.py)
+#   ranks COUNT [ARGUMENT ...]   runs the program on standard input as COUNT ranks (ranks.py); it can import xgboost_workers.py
 #   program [ARGUMENT ...]       runs it once; with launcher=(mpiexec -n 2) by that launcher
 #   expect                       compares what they printed with standard input, and ends the script
 #
@@ -59,7 +59,7 @@ run() {
 ranks() {
   local count=$1
   shift
-  run "$python" "$findings/ranks.py" "$count" "$scratch/program.py" "$@"
+  PYTHONPATH=$findings run "$python" "$findings/ranks.py" "$count" "$scratch/program.py" "$@"
 }
 
 program() { run ${launcher[@]+"${launcher[@]}"} "$python" "$scratch/program.py" "$@"; }

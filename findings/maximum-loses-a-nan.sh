@@ -26,7 +26,6 @@ PY
 ranks 2 <<'PY'
 import json
 import os
-import time
 
 import numpy as np
 
@@ -43,19 +42,9 @@ for holder in (0, 1):
     print("MLX, NaN on rank %d: %g" % (holder, mx.distributed.all_max(mx.array(values[holder])).item()))
 
 from xgboost import collective
-from xgboost.tracker import RabitTracker
+from xgboost_workers import as_worker
 
-if rank == 0:
-    tracker = RabitTracker(host_ip="127.0.0.1", n_workers=2)
-    tracker.start()
-    with open("tracker.tmp", "w") as file:
-        json.dump(tracker.worker_args(), file)
-    os.rename("tracker.tmp", "tracker.json")
-while not os.path.exists("tracker.json"):
-    time.sleep(0.05)
-with open("tracker.json") as file:
-    arguments = json.load(file)
-with collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
+with as_worker():
     for holder in (0, 1):
         result = collective.allreduce(np.array(values[holder]), collective.Op.MAX)
         print("XGBoost, NaN on rank %d: %g" % (holder, result[0]))

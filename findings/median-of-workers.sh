@@ -31,27 +31,14 @@ def show(name, part):
     print(name + ", binary:logistic:", train(part(classes), "binary:logistic", "auc"))
 PY
 ranks 2 <<'PY'
-import json
 import os
-import time
 
 from train import show
-from xgboost import collective
-from xgboost.tracker import RabitTracker
+from xgboost_workers import as_worker
 
 rank = int(os.environ["RANK"])
 show("one worker", lambda labels: labels)
-if rank == 0:
-    tracker = RabitTracker(host_ip="127.0.0.1", n_workers=2)
-    tracker.start()
-    with open("tracker.tmp", "w") as file:
-        json.dump(tracker.worker_args(), file)
-    os.rename("tracker.tmp", "tracker.json")
-while not os.path.exists("tracker.json"):
-    time.sleep(0.05)
-with open("tracker.json") as file:
-    arguments = json.load(file)
-with collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
+with as_worker():
     show("two workers", lambda labels: labels[:1] if rank == 0 else labels[1:])
 PY
 expect <<'OUT'

@@ -9,14 +9,11 @@
 source "$(dirname -- "$0")/lib.sh"
 install "${xgboost_cpu_3_2_0[@]}"
 ranks 2 <<'PY'
-import json
 import os
-import time
 
 import numpy as np
 import xgboost
-from xgboost import collective
-from xgboost.tracker import RabitTracker
+from xgboost_workers import as_worker
 
 rank = int(os.environ["RANK"])
 side = np.array([0.0, 0, 1, 1, 1, 1])
@@ -36,17 +33,7 @@ def show(name, part):
 
 
 show("one worker", slice(0, 6))
-if rank == 0:
-    tracker = RabitTracker(host_ip="127.0.0.1", n_workers=2)
-    tracker.start()
-    with open("tracker.tmp", "w") as file:
-        json.dump(tracker.worker_args(), file)
-    os.rename("tracker.tmp", "tracker.json")
-while not os.path.exists("tracker.json"):
-    time.sleep(0.05)
-with open("tracker.json") as file:
-    arguments = json.load(file)
-with collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
+with as_worker():
     show("two workers", slice(0, 3) if rank == 0 else slice(3, 6))
 PY
 expect <<'OUT'

@@ -8,27 +8,14 @@
 source "$(dirname -- "$0")/lib.sh"
 install "${xgboost_cpu_3_2_0[@]}"
 ranks 2 <<'PY'
-import json
 import os
-import time
 
 import numpy as np
 import xgboost
-from xgboost import collective
-from xgboost.tracker import RabitTracker
+from xgboost_workers import as_worker
 
 rank = int(os.environ["RANK"])
-if rank == 0:
-    tracker = RabitTracker(host_ip="127.0.0.1", n_workers=2)
-    tracker.start()
-    with open("tracker.tmp", "w") as file:
-        json.dump(tracker.worker_args(), file)
-    os.rename("tracker.tmp", "tracker.json")
-while not os.path.exists("tracker.json"):
-    time.sleep(0.05)
-with open("tracker.json") as file:
-    arguments = json.load(file)
-with collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
+with as_worker():
     for method, seed in (("hist", 0), ("hist", 5), ("approx", 0)):
         labels = 2.0 ** (np.arange(10) + 10 * rank)  # the sum tells which rows are in it
         options = {"tree_method": method, "seed": seed, "subsample": 0.5, "lambda": 0, "eta": 1, "nthread": 1}
