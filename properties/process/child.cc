@@ -102,7 +102,8 @@ std::uint64_t make_nonce() {
 bool is_signal_of_child(int signal, pid_t sender) noexcept {
   if (sender <= 0) return false;
   const int error = errno;
-  ChildGroup* const group = find_group(::getpgid(sender));
+  const pid_t id = ::getpgid(sender);  // 0: a group of another PID namespace, which has no child
+  ChildGroup* const group = id > 0 ? find_group(id) : nullptr;
   errno = error;
   if (group == nullptr) return false;
   group->signal = signal;
