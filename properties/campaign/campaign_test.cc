@@ -201,9 +201,9 @@ TEST(CampaignSummary, CountsFailuresByHowTheyEnd) {
   EXPECT_EQ(endings[0].exit_code, static_cast<int>(Failing::kWrongBits));
   EXPECT_EQ(endings[0].indices, (std::vector<std::uint64_t>{2, 3}));
   EXPECT_EQ(endings[0].case_files, std::vector<std::string>{"s/a"});
-  const std::string text = failures_text(summary, "dir", "lockstep");
+  const std::string text = failures_text(summary, "a dir", "lockstep");
   EXPECT_NE(text.find("2 failing cases with exit code 65 (oracle: bits), 1 of them small:\n"
-                      "  lockstep replay dir/s/a\n"),
+                      "  lockstep replay 'a dir/s/a'\n"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("1 failing case with exit code 66 (oracle: bits), none of them small; the "

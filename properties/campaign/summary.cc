@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "properties/generate/features.h"
+#include "properties/process/shell_word.h"
 
 namespace lockstep::properties {
 namespace {
@@ -233,9 +234,9 @@ std::vector<std::string> pairs_of_features() {
 std::string generate_line(const CampaignPlan& plan, std::uint64_t index,
                           const std::string& program) {
   std::string out =
-      fmt::format("{} generate {} {} --lane {}", program, plan.seed, index, plan.lane);
-  if (plan.subject != "reducer") out += " --subject " + plan.subject;
-  if (!plan.against.empty()) out += " --against " + plan.against;
+      fmt::format("{} generate {} {} --lane {}", shell_word(program), plan.seed, index, plan.lane);
+  if (plan.subject != "reducer") out += " --subject " + shell_word(plan.subject);
+  if (!plan.against.empty()) out += " --against " + shell_word(plan.against);
   if (plan.faults != "swarm") out += " --faults " + plan.faults;
   if (!plan.transport.empty()) out += " --transport " + plan.transport;
   if (!plan.policy.empty()) out += " --policy " + plan.policy;
@@ -285,7 +286,7 @@ std::string failures_text(const CampaignSummary& summary, const std::string& fol
     }
     out += fmt::format(", {} of them small:\n", ending.case_files.size());
     for (const std::string& file : ending.case_files)
-      out += fmt::format("  {} replay {}/{}\n", program, folder, file);
+      out += fmt::format("  {} replay {}\n", shell_word(program), shell_word(folder + "/" + file));
   }
   return out;
 }
