@@ -16,6 +16,7 @@
 #include "properties/case/fields.h"
 #include "properties/case/nearest.h"
 #include "properties/case/schema_1.h"
+#include "reducer/base/check.h"
 
 namespace lockstep::properties {
 namespace {
@@ -406,20 +407,18 @@ Status decode_found_with(const ordered_json& json, const std::string& source, Fo
 // "/forwards/0/local" as "forwards[0].local".
 std::string dotted(const std::string& pointer) {
   std::string out;
-  std::size_t at = 1;
-  while (at <= pointer.size()) {
-    const std::size_t end = std::min(pointer.find('/', at), pointer.size());
+  for (std::size_t at = 1, end = 0; at <= pointer.size(); at = end + 1) {
+    end = std::min(pointer.find('/', at), pointer.size());
     const std::string word = pointer.substr(at, end - at);
     if (std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; }))
       out += "[" + word + "]";
     else
       out += (out.empty() ? "" : ".") + word;
-    at = end + 1;
   }
   return out;
 }
 
-// What one record says and the other does not, a line each, which begins with `where`.
+// Adds a line, which begins with `where`, for each field that has another value in the run.
 void add_changes(const ordered_json& written, const ordered_json& run, const std::string& where,
                  std::vector<std::string>& lines) {
   for (const ordered_json& change : ordered_json::diff(written, run)) {
@@ -435,9 +434,12 @@ void add_changes(const ordered_json& written, const ordered_json& run, const std
 std::vector<std::string> rewritten_fields(const Case& written, const Case& run) {
   std::vector<std::string> lines;
   const auto& steps = written.program.steps;
-  for (std::size_t s = 0; s < std::min(steps.size(), run.program.steps.size()); ++s) {
+  LOCKSTEP_CHECK_EQ(steps.size(), run.program.steps.size());  // longer lists are refused
+  for (std::size_t s = 0; s < steps.size(); ++s) {
     const auto& as_written = steps[s].variants;
     const auto& as_run = run.program.steps[s].variants;
+    if (as_written.size() > run.program.world)
+      lines.push_back(fmt::format("step {}: no rank takes variant {}", s, run.program.world));
     for (std::size_t rank = 0; rank < run.program.world && !as_written.empty(); ++rank)
       add_changes(encode(as_written[rank % as_written.size()]),
                   encode(as_run[rank % as_run.size()]), fmt::format("step {}, rank {}: ", s, rank),
@@ -445,7 +447,6 @@ std::vector<std::string> rewritten_fields(const Case& written, const Case& run) 
   }
   Case rest = written;
   Case rest_of_run = run;
-  rest.program.steps.resize(run.program.steps.size());
   for (auto* each : {&rest.program.steps, &rest_of_run.program.steps})
     for (reference::Step& step : *each) step.variants.clear();
   add_changes(encode(rest), encode(rest_of_run), "", lines);
@@ -500,9 +501,9 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   decoder.record(*json, value, "");
   if (decoder.error()) return failed(refused(source, *decoder.error()));
   if (about != nullptr && json->contains("about")) *about = (*json)["about"].get<std::string>();
-  const Case written = value;
+  const std::optional<Case> written = rewritten != nullptr ? std::optional(value) : std::nullopt;
   normalize(value);
-  if (rewritten != nullptr) *rewritten = rewritten_fields(written, value);
+  if (written) *rewritten = rewritten_fields(*written, value);
   if (schema == 1) take_choices_from_key(value);
   return value;
 }

@@ -150,6 +150,10 @@ TEST(CaseJson, WhatRunsOtherwiseThanItIsWrittenIsNamed) {
   ASSERT_TRUE(read(R"("discard": true, )"));
   EXPECT_EQ(rewritten, std::vector<std::string>{
                            "step 0, rank 1: forwards[0].discard: true means nothing there"});
+  ASSERT_TRUE(
+      from_json(R"({"schema": 3, "program": {"world": 1, "steps": [{"variants": [{}, {}]}]}})",
+                "by hand", nullptr, &rewritten));
+  EXPECT_EQ(rewritten, std::vector<std::string>{"step 0: no rank takes variant 1"});
   ASSERT_TRUE(read(R"("local": true, )"));
   EXPECT_EQ(rewritten, std::vector<std::string>{
                            "step 0, rank 1: forwards[0].local: true means nothing there"});
