@@ -205,8 +205,8 @@ void judge_progress(Diagnosis& diagnosis) {
   if (behind.ranks.size() > ahead.ranks.size()) {
     diagnosis.suspects = ahead.ranks;
     diagnosis.reason = "started the collective " + number +
-                       ", which most ranks have not, unless these are to blame, who were to "
-                       "start it, too: the records do not tell";
+                       ", which most ranks have not, or it is those ranks, which have not come "
+                       "to it: the records do not tell which";
   } else {
     diagnosis.suspects = behind.ranks;
     diagnosis.reason = "has not started the collective " + number + " that the others wait in";
