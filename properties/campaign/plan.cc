@@ -144,11 +144,7 @@ Result<CampaignPlan> join_campaign(const std::string& folder, CampaignPlan mine,
 }
 
 FoundWith found_with(const CampaignPlan& plan) {
-  FoundWith found;
-  found.subject = plan.subject;
-  found.lane = plan.lane;
-  found.against = plan.against;
-  return found;
+  return {plan.subject, plan.lane, plan.against, {}, {}, {}};
 }
 
 }  // namespace lockstep::properties

@@ -48,7 +48,7 @@ Result<CampaignPlan> read_plan(const std::string& folder);
 // it at the same time, one of them does, and the others join it.
 Result<CampaignPlan> join_campaign(const std::string& folder, CampaignPlan mine, bool has_seed);
 
-// What the case files of the campaign say of how they were found.
+// Returns the record of how a case was found, for the case files of the campaign.
 FoundWith found_with(const CampaignPlan& plan);
 
 }  // namespace lockstep::properties

@@ -62,7 +62,7 @@ struct FailureRecord {
   bool might_succeed = false;      // as in Verdict
 };
 
-// What the shrinker compares a smaller case with.
+// Returns the verdict that the shrinker compares a smaller case with.
 Verdict verdict_of(const FailureRecord& failure);
 
 struct ShrunkRecord {

@@ -31,7 +31,8 @@ void add_interleaved(CLI::App& command, bool& is_interleaved) {
 
 namespace {
 
-// What the user does not name is as it was when the case was found. Returns an error text.
+// Takes options that the user does not give from the record of how the case was found. Returns an
+// error text, or nothing.
 std::string take_from_case(const CLI::App& command, Arguments& a) {
   return take_found_with(command, a.case_file,
                          {a.subject, a.lane, a.against, a.contract, a.values, a.nccl});

@@ -8,7 +8,7 @@
 
 namespace lockstep::properties {
 
-// Whether the model expects an error of the program itself.
+// Returns whether the model expects an error of the program itself.
 bool fails(const reference::Program& program);
 // Takes the changed program, unless it may not fail and does, where the program did not.
 void take_change(bool may_fail, reference::Program changed, reference::Program& program);

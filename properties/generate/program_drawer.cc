@@ -277,7 +277,7 @@ void ProgramDrawer::draw_parameters() {
   if (features_.frozen) freeze();
 }
 
-// Whether a later parameter is the same tensor.
+// Returns whether a later parameter is the same tensor.
 bool ProgramDrawer::is_shared(std::size_t owner) const {
   for (std::size_t i = owner + 1; i < program_.parameters.size(); ++i) {
     const std::uint32_t distance = program_.parameters[i].shared_with;

@@ -1,4 +1,4 @@
-// What an observation over the simulated NCCL says of ranks that end later than they must (F1, F8).
+// Finds ranks that end later than they must, in an observation over the simulated NCCL (F1, F8).
 //
 // Functions of the observation, to which they add what is wrong with a rank.
 #pragma once

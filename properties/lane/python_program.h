@@ -15,7 +15,7 @@
 
 namespace lockstep::properties {
 
-// What uses of a parameter multiply its elements with, in one step on one rank.
+// The factors that uses of one parameter multiply its elements with, in one step on one rank.
 struct PythonConstant {
   std::string name;
   std::uint32_t owner = 0;                         // the parameter
@@ -28,7 +28,7 @@ nlohmann::json to_json(const PythonConstant& constant);
 // Numbers are as JSON has them; those that it does not have are "nan", "inf" and "-inf".
 nlohmann::json python_numbers(const std::vector<double>& values);
 
-// What one rank does in one step: `work` has the kind, the forwards and the calls in order.
+// The work of one rank in one step, which has its kind, its forwards, and its calls in order.
 struct PythonStep {
   nlohmann::json work;
   std::vector<PythonConstant> constants;

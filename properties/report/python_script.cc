@@ -327,7 +327,7 @@ Json ScriptWriter::tolerances() const {
   return out;
 }
 
-// What ranks do alike is written once.
+// Steps that all ranks run alike are written once.
 Json ScriptWriter::step(std::size_t number) {
   Json works = Json::array();
   Json constants = Json::array();

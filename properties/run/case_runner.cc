@@ -165,8 +165,8 @@ bool CaseRunner::is_due_for_growth(const Case& c) {
   return leaks_ || judged_growth_++ % kCasesForGrowth == 0;
 }
 
-// What a first run keeps may be used by all later ones. What each of several runs of one case adds
-// is lost.
+// All later runs may use the memory that a first run keeps. Memory that each of several runs of one
+// case adds is lost.
 Verdict CaseRunner::judge_growth(const Case& c) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (int run = 0; run <= kRunsForGrowth; ++run) {

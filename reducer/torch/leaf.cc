@@ -102,8 +102,8 @@ Tensor Leaf::borrow(const at::Tensor& gradient) {
   std::copy(gradient.strides().begin(), gradient.strides().end(), shape.strides.begin());
   auto* const data = static_cast<std::byte*>(gradient.data_ptr());
   const auto element = static_cast<std::ptrdiff_t>(size_of(parameter_->dtype()));
-  // What lies in a bucket is said to lie there: while the bucket is reduced, the reducer keeps what
-  // nobody has used, and moves out what is in the place of another parameter (B7).
+  // A gradient in a bucket keeps the bucket's storage. By that the reducer, while it reduces the
+  // bucket, leaves a gradient alone that nobody used, and moves it out of another one's place (B7).
   Ref<Storage> storage = storage_of(gradient);
   std::ptrdiff_t offset = storage ? data - storage->data() : 0;
   if (!storage || offset % element != 0) {

@@ -55,7 +55,7 @@ Tensor bytes_of(const at::Tensor& tensor) {
   return Tensor(storage, 0, DType::kByte, Shape::row_major({bytes}));
 }
 
-// By which storage_of() knows the memory that as_torch() has shared.
+// Ends a share of as_torch(). storage_of() knows shared memory by this function.
 static void drop_share(void* share) { delete static_cast<Ref<Storage>*>(share); }
 
 at::Tensor as_torch(const Tensor& tensor, const at::TensorOptions& options) {

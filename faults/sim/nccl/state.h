@@ -79,7 +79,7 @@ struct SimNccl::Communicator {
     bool is_cut = false;      // its work ends, and no new work begins
     bool is_leaving = false;  // its jobs end, too
   };
-  // What it was given to do.
+  // The work that it was given.
   struct Work {
     std::uint64_t in_flight = 0;  // launched and not over
     std::optional<Stream> last_stream;

@@ -83,7 +83,7 @@ with_races() {
   LD_PRELOAD=$library TSAN_OPTIONS=$options:${TSAN_OPTIONS:-} OPENBLAS_NUM_THREADS=1 setarch -R "$@"
 }
 
-# count_reports: how many there are; `head` of the first one goes to stdout
+# count_reports: how many there are
 count_reports() { cat "$work"/races.* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true; }
 
 find_races() {
