@@ -44,6 +44,9 @@ def join_group(file, rank, world, timeout_s=60):
 
 
 def run_rank(pipe, file, rank, world, function, arguments):
+    # PyTorch makes its pool of threads anew in the first call after a fork. Where that call comes from two threads at once, one
+    # of them can find no pool (1.13: "Invalid thread pool").
+    torch.set_num_threads(1)
     try:
         join_group(file, rank, world)
         result = (True, function(rank, *arguments))
