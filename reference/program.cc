@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "reference/exclusions.h"
+
 namespace lockstep::reference {
 namespace {
 
@@ -73,14 +75,10 @@ void limit_parameters(std::vector<Parameter>& parameters) {
   }
 }
 
-// Gives all parameters to the first reducer if it would have none, or if there is a join.
-void limit_reducers(Program& program) {
-  std::vector<Parameter>& parameters = program.parameters;
-  const bool is_alone =
-      program.options.join != Join::kNone ||
-      std::ranges::all_of(parameters, [](const Parameter& each) { return each.reducer > 0; });
-  if (!is_alone) return;
-  for (Parameter& parameter : parameters) parameter.reducer = 0;
+// Gives all parameters to the first reducer if it would have none.
+void limit_reducers(std::vector<Parameter>& parameters) {
+  if (std::ranges::all_of(parameters, [](const Parameter& each) { return each.reducer > 0; }))
+    for (Parameter& parameter : parameters) parameter.reducer = 0;
 }
 
 void limit_buffers(std::vector<Buffer>& buffers) {
@@ -150,11 +148,11 @@ void name_roots(const RankPass& pass, Backward& backward) {
 }
 
 // Orders the calls of one rank: see normalize().
-void limit_order(const Replicated& options, PassKind kind, RankPass& pass) {
+void limit_order(const Program& program, PassKind kind, RankPass& pass) {
   assert(!pass.forwards.empty());
   assert(pass.backwards.size() <= kMaxBackwards);
   const bool is_synced = kind == PassKind::kSynced;
-  const bool may_mix = is_synced && !options.manual_sync && keeps_a_forward(pass);
+  const bool may_mix = is_synced && !is_excluded(&Forward::local, program) && keeps_a_forward(pass);
   if (!may_mix)
     for (Forward& forward : pass.forwards) forward.local = false;
   std::uint32_t least = 1;
@@ -194,7 +192,8 @@ void limit_between(const Program& program, const Step& step, RankPass& pass) {
   for (Backward& call : pass.backwards) {
     if (!are_called) call.evaluates = call.zeroes = call.updates = call.drops = call.held = false;
     if (!can_zero || has_begun) call.zeroes = false;
-    if (!call.held || step.kind != PassKind::kSynced || program.options.early_termination)
+    if (!call.held || step.kind != PassKind::kSynced ||
+        is_excluded(&Backward::held_synced, program))
       call.held_synced = false;
     if (has_replicas && has_begun) call.evaluates = false;
     has_begun = has_begun || (step.kind == PassKind::kSynced && are_called &&
@@ -220,76 +219,59 @@ void limit_step(Step& step, const Program& program) {
   for (RankPass& pass : step.variants) {
     if (step.kind == PassKind::kSynced && any_keeps && !keeps_a_forward(pass))
       pass.forwards.back().discard = false;
-    limit_order(program.options, step.kind, pass);
+    limit_order(program, step.kind, pass);
     limit_between(program, step, pass);
     limit(pass.recompute, Recompute::kTwiceFails);
-    if (!may_recompute(program.options, step, pass)) pass.recompute = Recompute::kNone;
+    if (!may_recompute(program, step, pass)) pass.recompute = Recompute::kNone;
   }
 }
 
-void limit_to_transport(Program& program) {
-  limit(program.options.transport, Transport::kNccl);
-  if (program.options.transport == Transport::kHost) return;
-  for (Parameter& parameter : program.parameters) parameter.device = 0;
-  for (Buffer& buffer : program.buffers) buffer.device = 0;
-  if (program.options.hook == Hook::kPowerSgd) program.options.hook = Hook::kNone;
-  const bool has_bcube = program.options.transport != Transport::kNccl;
-  if (program.options.order == Order::kBcube && !has_bcube) program.options.order = Order::kRing;
-}
-
-// Call limit_to_transport() before: the transport may rule a hook out.
-void limit_hook(Replicated& options) {
-  assert(options.transport == Transport::kHost || options.hook != Hook::kPowerSgd);
+void limit_options(Replicated& options) {
+  limit(options.mode, Mode::kStatic);
+  limit(options.order, Order::kRankOrder);
+  limit(options.hook, Hook::kPowerSgd);
   limit(options.hook_result, HookResult::kZeros);
   limit(options.hook_completion, HookCompletion::kReversed);
   limit(options.hook_backward, HookBackward::kAll);
-  if (options.rebuild && options.hook_backward == HookBackward::kAll)
-    options.hook_backward = HookBackward::kNone;
   options.power_sgd_rank = std::clamp(options.power_sgd_rank, 1u, kMaxPowerSgdRank);
-  if (options.hook != Hook::kPowerSgd) options.power_sgd_rank = 1;
-  if (options.hook == Hook::kElsewhere) return;
-  options.hook_result = HookResult::kMean;
-  options.hook_completion = HookCompletion::kImmediate;
-  options.hook_backward = HookBackward::kNone;
+  limit(options.launch, Launch::kAfterBackward);
+  limit(options.join, Join::kByActive);
+  limit(options.transport, Transport::kNccl);
 }
 
 }  // namespace
 
-void normalize(Program& program) {
-  Replicated& options = program.options;
-  program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
-  limit(program.values, Values::kLargest);
-  program.headroom =
-      program.values == Values::kLargest ? std::min(program.headroom, kMaxHeadroom) : 0;
-  limit(options.mode, Mode::kStatic);
-  limit(options.order, Order::kRankOrder);
-  if (options.order != Order::kRankOrder) options.verify = false;
-  limit(options.hook, Hook::kPowerSgd);
-  limit(options.launch, Launch::kAfterBackward);
-  limit(options.join, Join::kByActive);
-  if (options.join == Join::kNone) options.early_termination = false;
-  if (program.world < 2) options.two_groups = false;
-  limit_count(program.steps_per_rank, 0, program.world);
-  limit_parameters(program.parameters);
-  limit_reducers(program);
-  assert(reducer_count(program) <= (options.join == Join::kNone ? kMaxReducers : 1));
-  limit_buffers(program.buffers);
-  limit_to_transport(program);
-  limit_hook(options);
-  limit_count(program.steps, 0, kMaxSteps);
-  for (Step& step : program.steps) limit_step(step, program);
-  const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
-  const bool joins = options.join != Join::kNone;
-  program.rejoin_step = joins ? program.rejoin_step % steps : 0;
-  program.recreate_before_step = joins ? 0 : program.recreate_before_step % steps;
-  limit_misfit(program);
+void leave_out_excluded(Program& program) {
+  for (Parameter& each : program.parameters) leave_out_excluded(kExclusions, program, each);
+  for (Buffer& each : program.buffers) leave_out_excluded(kExclusions, program, each);
+  leave_out_excluded(kExclusions, program, program.options);
+  leave_out_excluded(kExclusions, program, static_cast<Job&>(program));
 }
 
-bool may_recompute(const Replicated& options, const Step& step, const RankPass& pass) {
+void normalize(Program& program) {
+  program.world = std::clamp<std::uint32_t>(program.world, 1, kMaxWorld);
+  limit(program.values, Values::kLargest);
+  program.headroom = std::min(program.headroom, kMaxHeadroom);
+  limit_options(program.options);
+  limit_count(program.steps_per_rank, 0, program.world);
+  limit_parameters(program.parameters);
+  limit_reducers(program.parameters);
+  limit_buffers(program.buffers);
+  limit_count(program.steps, 0, kMaxSteps);
+  const auto steps = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(program.steps.size()));
+  program.rejoin_step %= steps;
+  program.recreate_before_step %= steps;
+  leave_out_excluded(program);
+  assert(reducer_count(program) <= (program.options.join == Join::kNone ? kMaxReducers : 1));
+  for (Step& step : program.steps) limit_step(step, program);
+  limit_disagreement(program);
+}
+
+bool may_recompute(const Program& program, const Step& step, const RankPass& pass) {
   return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
          !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&
-         std::ranges::none_of(pass.backwards, does_more) && !options.manual_sync &&
-         !options.early_termination;
+         std::ranges::none_of(pass.backwards, does_more) &&
+         !is_excluded(&RankPass::recompute, program);
 }
 
 std::vector<std::uint32_t> construction_order(const Program& program) {

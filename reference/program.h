@@ -11,15 +11,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/construction_disagreement.h"
 #include "reference/job.h"
-#include "reference/misfit.h"
 #include "reference/replicated.h"
 
 namespace lockstep::reference {
 
 struct Program : Job {
   Replicated options;
-  Misfit misfit;  // a construction or a reset that all ranks must refuse first
+  ConstructionDisagreement disagreement;  // which all ranks must refuse first
 };
 
 // Brings every field within its limits, and gives an empty list its simplest element where one is
@@ -34,7 +34,7 @@ struct Program : Job {
 void normalize(Program& program);
 
 // Whether a pass can run in a checkpoint around the whole model: see Recompute.
-bool may_recompute(const Replicated& options, const Step& step, const RankPass& pass);
+bool may_recompute(const Program& program, const Step& step, const RankPass& pass);
 
 // The first owners of all that is trained, in the order in which buckets are laid out at
 // construction: that of registration, or one drawn from Replicated::pinned.

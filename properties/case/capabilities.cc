@@ -32,7 +32,7 @@ Capabilities needed_by_fields(const Case& value) {
   Capabilities out;
   fields::visit_fields(value, [&](const auto& field, const auto& record) {
     const fields::Row& row = field.row;
-    if (row.needs_nothing || (row.when != nullptr && !row.when(value.program))) return;
+    if (row.needs_nothing) return;
     if (row.needs && fields::is_set(field, record)) out = out.with(*row.needs);
     using T = std::remove_cvref_t<decltype(field.get(record))>;
     if constexpr (std::is_enum_v<T>) {

@@ -64,7 +64,7 @@ namespace lockstep::properties {
   row(kHookCalls, "hook_calls", \
       "communication hooks with futures, backwards or error codes of their own") \
   row(kRecompute, "recompute", "a checkpoint around the whole model") \
-  row(kMisfits, "misfits", "a construction or a reset that must be refused") \
+  row(kDisagreements, "disagreements", "a construction or a reset that must be refused") \
   row(kInterleaved, "interleaved", \
       "local forwards in a synced step, or backwards between its forwards") \
   row(kRounding, "rounding", "sums and averages that are rounded") \

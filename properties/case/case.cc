@@ -22,8 +22,7 @@ void normalize(faults::FaultPlan& plan, const reference::Program& program) {
   if (plan.faults.size() > fields::kMaxFaults) plan.faults.resize(fields::kMaxFaults);
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
   // A rank that was refused, and resets then, would disturb those that are still being refused.
-  const bool is_reset_refused =
-      program.misfit.kind != reference::MisfitKind::kNone && program.misfit.at_reset;
+  const bool is_reset_refused = reference::is_reset_refused(program);
   for (faults::Fault& fault : plan.faults) {
     if (static_cast<int>(fault.kind) >= faults::kKinds) fault.kind = faults::Kind::kMessageDelay;
     // A rank that joins was not there for a refusal.
@@ -79,24 +78,13 @@ void hash_values(std::uint64_t& hash, const T& value) {
 
 }  // namespace
 
-void normalize(TorchOptions& options, const reference::Program& program) {
-  if (options.finalization > TorchOptions::Finalization::kNever)
-    options.finalization = TorchOptions::Finalization::kAutomatic;
-  const bool are_ranks_alike =
-      std::all_of(program.steps.begin(), program.steps.end(),
-                  [](const reference::Step& step) { return step.variants.size() == 1; });
-  if (program.options.mode == reference::Mode::kPlain || !are_ranks_alike)
-    options.skip_all_reduce_unused_params = false;
-}
-
 void normalize(Case& value) {
   reference::normalize(value.program);
   normalize(value.faults, value.program);
   normalize(value.schedule);
   value.timeout_ms = std::min(value.timeout_ms, kMaxTimeoutMs);
   if (static_cast<std::size_t>(value.switched.option) > fields::kSwitchable) value.switched = {};
-  normalize(value.environment, value.program, value.faults);
-  normalize(value.torch, value.program);
+  normalize_surroundings(value);
 }
 
 bool equal(const Case& a, const Case& b) { return fields::same(a, b); }

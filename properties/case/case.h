@@ -76,8 +76,10 @@ constexpr std::uint32_t kMaxTimeoutMs = 600'000;
 // Brings every field within its limits: the program as reference::normalize does; ranks and steps
 // of faults modulo; durations to their limits, and to 0 if a kind has no duration; deviations
 // ascending, with one per choice (and none except under kDefault); the environment and the options
-// of PyTorch as their headers say.
+// of PyTorch as exclusions.h says.
 void normalize(Case& value);
+// The last two of these alone.
+void normalize_surroundings(Case& value);
 
 // Compares field by field.
 bool equal(const Case& a, const Case& b);

@@ -17,6 +17,7 @@
 #include "properties/case/nearest.h"
 #include "properties/case/schema_1.h"
 #include "reducer/base/check.h"
+#include "reference/exclusions.h"
 
 namespace lockstep::properties {
 namespace {
@@ -351,11 +352,12 @@ Status check_schema(const ordered_json& json, const std::string& source) {
 // the file would take the field from elsewhere.
 Status check_fields_of_schema(const ordered_json& json, unsigned schema,
                               const std::string& source) {
-  constexpr std::array<std::pair<const char*, unsigned>, 4> kNewer = {
+  constexpr std::array<std::pair<const char*, unsigned>, 5> kNewer = {
       {{"/environment", 2},
        {"/program/options/power_sgd_rank", 2},
        {"/program/misfit/variant", 2},
-       {"/torch", 3}}};
+       {"/torch", 3},
+       {"/program/disagreement", 4}}};
   for (const auto& [path, since] : kNewer)
     if (schema < since && json.contains(ordered_json::json_pointer(path)))
       return refused(source,
@@ -378,6 +380,14 @@ void move_torch_options(ordered_json& json) {
     options.erase(found);
   });
   if (!torch.is_null()) json["torch"] = std::move(torch);
+}
+
+// Up to schema 3 a disagreement was called a misfit.
+void rename_misfit(ordered_json& json) {
+  const ordered_json::json_pointer misfit("/program/misfit");
+  if (!json.contains(misfit)) return;
+  json["program"]["disagreement"] = ordered_json(json[misfit]);
+  json["program"].erase("misfit");
 }
 
 // Reads the record into `found`. It knows no other fields, so that none is lost in silence.
@@ -418,16 +428,31 @@ std::string dotted(const std::string& pointer) {
   return out;
 }
 
+// Returns the clause by which the program excludes what was written for an option: " (P14)".
+std::string clause_of(const std::string& path, const reference::Program& program) {
+  std::string clause;
+  fields::for_each<reference::Replicated>([&](const auto& option) {
+    if (path != std::string("/program/options/") + option.name) return;
+    reference::for_each_excluded(reference::kExclusions, [&](const auto& row, const auto& field) {
+      if constexpr (requires { option.member == field; })
+        if (option.member == field && row.holds(program)) clause = fmt::format(" ({})", row.clause);
+    });
+  });
+  return clause;
+}
+
 // Adds a line, which begins with `where`, for each field that has another value in the run.
+// explain(path) follows it.
+template <typename Explain>
 void add_changes(const ordered_json& written, const ordered_json& run, const std::string& where,
-                 std::vector<std::string>& lines) {
+                 const Explain& explain, std::vector<std::string>& lines) {
   for (const ordered_json& change : ordered_json::diff(written, run)) {
     if (change["op"] == "add") continue;  // what nobody wrote
     const auto path = change["path"].get<std::string>();
     const ordered_json::json_pointer place(path);
     const std::string becomes = change["op"] == "replace" ? scalar(change["value"]) : "nothing";
-    lines.push_back(fmt::format("{}{}: {} means {} there", where, dotted(path),
-                                scalar(written.at(place)), becomes));
+    lines.push_back(fmt::format("{}{}: {} means {} there{}", where, dotted(path),
+                                scalar(written.at(place)), becomes, explain(path)));
   }
 }
 
@@ -441,15 +466,17 @@ std::vector<std::string> rewritten_fields(const Case& written, const Case& run) 
     if (as_written.size() > run.program.world)
       lines.push_back(fmt::format("step {}: no rank takes variant {}", s, run.program.world));
     for (std::size_t rank = 0; rank < run.program.world && !as_written.empty(); ++rank)
-      add_changes(encode(as_written[rank % as_written.size()]),
-                  encode(as_run[rank % as_run.size()]), fmt::format("step {}, rank {}: ", s, rank),
-                  lines);
+      add_changes(
+          encode(as_written[rank % as_written.size()]), encode(as_run[rank % as_run.size()]),
+          fmt::format("step {}, rank {}: ", s, rank), [](const std::string&) { return ""; }, lines);
   }
   Case rest = written;
   Case rest_of_run = run;
   for (auto* each : {&rest.program.steps, &rest_of_run.program.steps})
     for (reference::Step& step : *each) step.variants.clear();
-  add_changes(encode(rest), encode(rest_of_run), "", lines);
+  add_changes(
+      encode(rest), encode(rest_of_run), "",
+      [&](const std::string& path) { return clause_of(path, run.program); }, lines);
   return lines;
 }
 
@@ -496,6 +523,7 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   if (Status status = check_fields_of_schema(*json, schema, source); !status.ok())
     return failed(std::move(status));
   if (schema < 3) move_torch_options(*json);
+  if (schema < 4) rename_misfit(*json);
   Case value;
   Decoder decoder;
   decoder.record(*json, value, "");

@@ -1,4 +1,4 @@
-// Reads and writes a Case as JSON with `"schema": 3`. Fields have the names of the structs, enums
+// Reads and writes a Case as JSON with `"schema": 4`. Fields have the names of the structs, enums
 // are words, and a field with its default value is omitted, so that a minimal case has a few lines.
 // An optional `"about"` holds free text, and an optional `"found_with"` how the case was run when
 // it failed. A file of schema 1 is read as schema_1.h says; up to schema 2 the options of PyTorch
@@ -24,7 +24,7 @@
 
 namespace lockstep::properties {
 
-constexpr int kCaseSchema = 3;                     // the newest schema, and the one that is written
+constexpr int kCaseSchema = 4;                     // the newest schema, and the one that is written
 constexpr std::size_t kMaxCaseBytes = 16u << 20u;  // of a file that is read
 
 // How a case was run when it failed, in the words of the command line: what `replay`, `shrink` and

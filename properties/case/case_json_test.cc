@@ -98,7 +98,7 @@ TEST(CaseJson, RefusesARecordOfHowItWasFoundThatIsNone) {
 
 TEST(CaseJson, AMinimalCaseIsAFewLines) {
   EXPECT_EQ(to_json(minimal()), R"({
- "schema": 3,
+ "schema": 4,
  "program": {
   "options": {"mode": "dynamic"},
   "parameters": [{}, {}],
@@ -130,7 +130,27 @@ TEST(CaseJson, UpToSchema2TheOptionsOfPyTorchStandAmongThoseOfTheProgram) {
   }
   EXPECT_FALSE(read("3", old_place));
   EXPECT_EQ(read("2", new_place).error().failure().detail,
-            "old.json: torch: schema 2 has no such field; write \"schema\": 3, or leave it out");
+            "old.json: torch: schema 2 has no such field; write \"schema\": 4, or leave it out");
+}
+
+TEST(CaseJson, UpToSchemaThreeADisagreementIsCalledAMisfit) {
+  const auto read = [](const char* schema, const char* name) {
+    return from_json(std::string(R"({"schema": )") + schema + R"(, "program": {")" + name +
+                         R"(": {"kind": "views", "rank": 1}}})",
+                     "by hand");
+  };
+  for (const char* schema : {"1", "2", "3"}) {
+    const Result<Case> value = read(schema, "misfit");
+    ASSERT_TRUE(value) << value.error().failure().detail;
+    EXPECT_EQ(value->program.disagreement.kind, reference::disagreement_named("views"));
+    EXPECT_EQ(value->program.disagreement.rank, 1u);
+    EXPECT_FALSE(read(schema, "disagreement")) << schema;
+  }
+  EXPECT_FALSE(read("4", "misfit"));
+  const Result<Case> value = read("4", "disagreement");
+  ASSERT_TRUE(value) << value.error().failure().detail;
+  EXPECT_NE(to_json(*value).find(R"("disagreement": {"kind": "views", "rank": 1})"),
+            std::string::npos);
 }
 
 // A batch that one rank alone drops, or does not synchronize, is no program of the contract.
@@ -157,6 +177,19 @@ TEST(CaseJson, WhatRunsOtherwiseThanItIsWrittenIsNamed) {
   ASSERT_TRUE(read(R"("local": true, )"));
   EXPECT_EQ(rewritten, std::vector<std::string>{
                            "step 0, rank 1: forwards[0].local: true means nothing there"});
+}
+
+TEST(CaseJson, TheClauseThatExcludesAnOptionIsNamed) {
+  std::vector<std::string> rewritten;
+  ASSERT_TRUE(from_json(R"({"schema": 3, "program": {"parameters": [{}], "options": {"views": true,
+                            "own_group": true, "order": "bcube", "fabric": "nccl"}},
+                            "environment": {"times": true, "latency_seed": 3, "late_peer": true}})",
+                        "by hand", nullptr, &rewritten));
+  EXPECT_EQ(rewritten,
+            (std::vector<std::string>{R"(program.options.order: "bcube" means nothing there)",
+                                      "program.options.own_group: true means nothing there (P14)",
+                                      "environment.latency_seed: 3 means nothing there",
+                                      "environment.late_peer: true means nothing there"}));
 }
 
 TEST(CaseJson, EverythingIsWrittenByName) {
@@ -232,11 +265,11 @@ TEST(CaseJson, RefusesAFieldThatIsThereTwice) {
 
 TEST(CaseJson, RefusesOtherSchemas) {
   EXPECT_EQ(refusal("{}"),
-            "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 3");
-  EXPECT_EQ(refusal(R"({"schema": 4, "novelty": 1})"),
-            "written by a newer lockstep (schema 4, this build reads up to 3): update lockstep");
-  EXPECT_EQ(refusal(R"({"schema": 0})"), "schema: expected a number from 1 to 3, found 0");
-  EXPECT_EQ(refusal(R"({"schema": "1"})"), "schema: expected a number from 1 to 3, found \"1\"");
+            "no \"schema\" field: not a case file; a case written by hand needs \"schema\": 4");
+  EXPECT_EQ(refusal(R"({"schema": 5, "novelty": 1})"),
+            "written by a newer lockstep (schema 5, this build reads up to 4): update lockstep");
+  EXPECT_EQ(refusal(R"({"schema": 0})"), "schema: expected a number from 1 to 4, found 0");
+  EXPECT_EQ(refusal(R"({"schema": "1"})"), "schema: expected a number from 1 to 4, found \"1\"");
   EXPECT_EQ(refusal(R"({"schema": 1, "about": 3})"), "about: expected text in quotes, found 3");
 }
 

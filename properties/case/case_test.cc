@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "properties/case/exclusions.h"
 #include "properties/case/fields.h"
 #include "properties/generate/generate.h"
 #include "properties/generate/random.h"
@@ -211,6 +212,11 @@ TEST(Fields, RowsNameClausesOfTheContract) {
         (fields::for_each<std::remove_cvref_t<decltype(record)>>(check), ...);
       },
       fields::Records());
+  const auto check_row = [&](const auto& row, const auto&) {
+    EXPECT_TRUE(row.clause[0] == '\0' || has(row.clause)) << row.clause;
+  };
+  reference::for_each_excluded(reference::kExclusions, check_row);
+  reference::for_each_excluded(kExclusionsAround, check_row);
 }
 
 }  // namespace

@@ -70,7 +70,6 @@ std::string value_text(const Program& program, const AnyField& field, const Reco
 template <typename AnyField, typename Record>
 std::string phrase_of(const Program& program, const AnyField& field, const Record& record) {
   const fields::Row& row = field.row;
-  if (row.when != nullptr && !row.when(program)) return {};
   using T = std::remove_cvref_t<decltype(field.get(record))>;
   std::string out;
   if constexpr (std::is_enum_v<T>) out = fields::value_of(field.get(record)).phrase;
@@ -169,16 +168,18 @@ std::string header(const Case& value) {
   const Replicated& options = program.options;
   const auto at = [&](Place place) { return phrases(program, options, place); };
   const bool has_hook = options.hook != reference::Hook::kNone;
+  std::vector<std::string> limits;
+  for (const std::uint64_t limit : reference::bucket_limits(options))
+    limits.push_back(bytes(limit));
   std::string reducers;
   if (reference::reducer_count(program) > 1)
     reducers = fmt::format("; two reducers, {}",
                            options.group_each ? "each on groups of its own" : "on the same groups");
   reducers += phrase_of<&Program::recreate_before_step>(program, program);
   return fmt::format(
-      "{}, {} mode, {} order{}, {} values, buckets of {}, then {}{}{}{}{}{}{}{}",
+      "{}, {} mode, {} order{}, {} values, buckets of {}{}{}{}{}{}{}",
       plural(program.world, "rank"), fields::name_of(options.mode), fields::name_of(options.order),
-      at(Place::kFirst), values_of(program), bytes(options.first_bucket_bytes),
-      bytes(options.bucket_bytes), at(Place::kSecond), at(Place::kThird),
+      at(Place::kFirst), values_of(program), fmt::join(limits, ", then "), at(Place::kThird),
       has_hook ? fmt::format("; hook {}", fields::name_of(options.hook)) : "", at(Place::kFourth),
       at(Place::kUsual) + phrases(program, value.torch, Place::kUsual), reducers, at(Place::kLast));
 }
@@ -380,14 +381,13 @@ std::string summarize_step(const Program& program, std::size_t index) {
   return out;
 }
 
-std::string misfit_text(const Program& program) {
-  const reference::Misfit& misfit = program.misfit;
+std::string disagreement_text(const Program& program) {
+  const reference::ConstructionDisagreement& own = program.disagreement;
   const std::optional<std::uint32_t> changed = reference::changed_parameter(program);
   const std::string parameter = changed ? fmt::format("p{}", *changed) : "";
-  const std::string what =
-      fmt::format(fmt::runtime(fields::value_of(misfit.kind).phrase), parameter);
+  const std::string what = fmt::format(fmt::runtime(fields::value_of(own.kind).phrase), parameter);
   return fmt::format("refused first: {}, where rank {} has {}",
-                     misfit.at_reset ? "the first reset" : "the construction", misfit.rank, what);
+                     own.at_reset ? "the first reset" : "the construction", own.rank, what);
 }
 
 std::string schedule_text(const Case& value) {
@@ -452,7 +452,8 @@ std::string describe(const Case& given) {
   for (std::size_t i = 0; i < std::min(faults, kMaxListed); ++i)
     last.push_back("fault: " + describe(value.faults.faults[i]));
   if (faults > kMaxListed) last.push_back("and " + plural(faults - kMaxListed, "more fault"));
-  if (program.misfit.kind != reference::MisfitKind::kNone) last.push_back(misfit_text(program));
+  if (program.disagreement.kind != reference::DisagreementKind::kNone)
+    last.push_back(disagreement_text(program));
   describe_environment(value, last);
   last.push_back(schedule_text(value));
   if (const std::string with = describe_switch(value); !with.empty())

@@ -84,7 +84,7 @@ TEST(Describe, AThirdLimitIsNamedOnlyWhereItHolds) {
   value.program.options.last_bucket_bytes = 8;
   EXPECT_NE(describe(value).find("then 25 MiB, then 8 bytes\n"), std::string::npos);
   value.program.options.launch = reference::Launch::kAfterBackward;
-  EXPECT_NE(describe(value).find("then 25 MiB; reduced after backward\n"), std::string::npos);
+  EXPECT_NE(describe(value).find("buckets of 25 MiB; reduced after backward\n"), std::string::npos);
 }
 
 TEST(Describe, FaultsAndASchedule) {
@@ -402,12 +402,12 @@ TEST(Describe, AllStepsAreCountedWhenThereAreTooMany) {
 
 TEST(Describe, WhichRankDoesNotFitAtWhichConstruction) {
   Case value = with_steps(2, 2, 1);
-  value.program.misfit = {reference::MisfitKind::kDType, 1, false, 1};
+  value.program.disagreement = {reference::disagreement_named("dtype"), 1, false, 1};
   EXPECT_NE(describe(value).find(
                 "refused first: the construction, where rank 1 has another dtype of parameter p1"),
             std::string::npos)
       << describe(value);
-  value.program.misfit = {reference::MisfitKind::kLimits, 0, true, 0};
+  value.program.disagreement = {reference::disagreement_named("limits"), 0, true, 0};
   EXPECT_NE(describe(value).find(
                 "refused first: the first reset, where rank 0 has one bucket limit more"),
             std::string::npos)

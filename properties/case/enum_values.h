@@ -3,6 +3,7 @@
 // description. A part of the table of fields (fields.h), which includes it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <iterator>
 
@@ -117,58 +118,16 @@ struct Values<reference::Transport> {
       {.name = "nccl", .phrase = "; on a GPU, by NCCL", .feature = "on a GPU, by NCCL"}};
 };
 template <>
-struct Values<reference::MisfitKind> {
-  // The phrase says what the rank of a misfit has; {} is a parameter.
-  static constexpr Value list[] = {
-      {.name = "none", .phrase = "nothing"},
-      {.name = "mode", .phrase = "another mode"},
-      {.name = "views", .phrase = "another gradient_as_bucket_view"},
-      {.name = "order", .phrase = "another order of additions"},
-      {.name = "rebuild", .phrase = "another rebuild_buckets"},
-      {.name = "manual_sync", .phrase = "another auto_sync"},
-      {.name = "limits", .phrase = "one bucket limit more"},
-      {.name = "chunk", .phrase = "another limit of broadcast chunks"},
-      {.name = "keep_buffers", .phrase = "another broadcast_buffers"},
-      {.name = "hook", .phrase = "another communication hook"},
-      {.name = "launch", .phrase = "another schedule"},
-      {.name = "pinned", .phrase = "another pinned layout"},
-      {.name = "verify", .phrase = "another verify_payload"},
-      {.name = "fewer_parameters", .phrase = "no parameter {}"},
-      {.name = "more_parameters", .phrase = "one parameter more"},
-      {.name = "sizes", .phrase = "another size of parameter {}"},
-      {.name = "strides", .phrase = "other strides of parameter {}"},
-      {.name = "dtype", .phrase = "another dtype of parameter {}"},
-      {.name = "name", .phrase = "another name of parameter {}"},
-      {.name = "frozen",
-       .phrase = "parameter {} frozen where the others do not, or the other way round"},
-      {.name = "sparse",
-       .phrase = "parameter {} sparse where the others do not, or the other way round"},
-      {.name = "swapped", .phrase = "parameter {} in the place of another one"},
-      {.name = "ignored", .phrase = "parameter {} ignored"},
-      {.name = "more_buffers", .phrase = "one buffer more"},
-      {.name = "more_replicas", .phrase = "one replica more"},
-      {.name = "unknown_name", .phrase = "the name of nothing in its list of ignored ones"},
-      {.name = "no_limits", .phrase = "no bucket limits"},
-      {.name = "no_trace", .phrase = "no trace"},
-      {.name = "two_modes", .phrase = "two modes at once"},
-      {.name = "verify_native", .phrase = "verified payloads in the order of the transport"},
-      {.name = "null_parameter", .phrase = "null in place of parameter {}"},
-      {.name = "null_buffer", .phrase = "a buffer that is null, has no value, or has holes"},
-      {.name = "holes", .phrase = "holes in parameter {}"},
-      {.name = "replica_sizes", .phrase = "a replica in which parameter {} has another size"},
-      {.name = "replica_list", .phrase = "a replica with a shorter list of parameters"},
-      {.name = "group_dtype",
-       .phrase = "a group that cannot sum its dtypes, or a backward group of other ranks"},
-      {.name = "group_device",
-       .phrase = "a group that cannot reach its device, or a backward group of other ranks"},
-      {.name = "group_verify",
-       .phrase = "a group that cannot verify payloads, or a backward group of other ranks"},
-      {.name = "layout", .phrase = "a pinned layout of other parameters, as every rank has"},
-      {.name = "replica_buffer",
-       .phrase = "a replica in which a buffer has another dtype or size, or no value, or is that "
-                 "of the first replica"},
-  };
-  static_assert(std::size(list) == static_cast<std::size_t>(reference::kLastMisfit) + 1);
+struct Values<reference::DisagreementKind> {
+  // The phrase says what the rank has; {} is a parameter.
+  static constexpr auto list = [] {
+    std::array<Value, reference::kDisagreements.size()> out{};
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i].name = reference::kDisagreements[i].name;
+      out[i].phrase = reference::kDisagreements[i].has;
+    }
+    return out;
+  }();
 };
 template <>
 struct Values<TorchOptions::Finalization> {

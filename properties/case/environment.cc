@@ -1,7 +1,8 @@
 #include "properties/case/environment.h"
 
-#include <array>
+#include <type_traits>
 
+#include "properties/case/exclusions.h"
 #include "properties/case/fields.h"
 
 namespace lockstep::properties {
@@ -18,48 +19,19 @@ void limit_rank(std::uint32_t& rank, std::uint32_t world) {
   if (rank != 0) rank = 1 + (rank - 1) % world;
 }
 
-void normalize_nccl(Environment& environment, const reference::Program& program, bool has_faults) {
-  Environment& e = environment;
-  limit(e.nccl);
-  limit(e.keeps);
-  limit_rank(e.shrink_fails_on, program.world);
-  limit_rank(e.revoke_fails_on, program.world);
-  const bool is_nccl = program.options.transport == reference::Transport::kNccl;
-  if (!is_nccl) {
-    e.nccl = Environment::NcclRelease::kDefault;
-    e.keeps = Environment::Keeps::kNone;
-  }
-  if (!is_nccl || !has_faults) e.shrink_fails_on = e.revoke_fails_on = 0;
-  e.revoke_fails_late = e.revoke_fails_late && e.revoke_fails_on != 0;
-  e.shrinks = e.shrinks && is_nccl;
-  e.scales_down = e.scales_down && is_nccl;
-  e.late_peer = e.late_peer && e.scales_down;
-  e.excludes_twice = e.excludes_twice && is_nccl;
-  e.lacks_shrink = e.lacks_shrink && is_nccl;
-}
-
-// Ranks with a fault, and those over NCCL, join no further time (training.cc).
-void normalize_unlike_join(Environment& environment, const reference::Program& program,
-                           bool has_faults) {
-  Environment& e = environment;
-  limit(e.unlike_join);
-  if (has_faults || program.options.transport == reference::Transport::kNccl)
-    e.unlike_join = Environment::UnlikeJoin::kNone;
-  if (e.unlike_join != Environment::UnlikeJoin::kNone) return;
-  e.unlike_rank = 0;
-  e.unlike_terminates = e.unlike_divides_active = false;
-}
-
 }  // namespace
 
-void normalize(Environment& environment, const reference::Program& program,
-               const faults::FaultPlan& plan) {
-  const bool has_faults = !plan.faults.empty();
-  limit(environment.latency);
-  limit(environment.records);
-  if (environment.latency == Environment::Latency::kNone) environment.latency_seed = 0;
-  normalize_unlike_join(environment, program, has_faults);
-  normalize_nccl(environment, program, has_faults);
+void normalize_surroundings(Case& value) {
+  Environment& environment = value.environment;
+  fields::for_each<Environment>([&](const auto& field) {
+    if constexpr (std::is_enum_v<std::remove_reference_t<decltype(field.get(environment))>>)
+      limit(field.get(environment));
+  });
+  limit_rank(environment.shrink_fails_on, value.program.world);
+  limit_rank(environment.revoke_fails_on, value.program.world);
+  limit(value.torch.finalization);
+  reference::leave_out_excluded(kExclusionsAround, value, environment);
+  reference::leave_out_excluded(kExclusionsAround, value, value.torch);
 }
 
 std::string_view release_of(Environment::NcclRelease release) {

@@ -9,9 +9,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "faults/plan.h"
-#include "reference/program.h"
-
 namespace lockstep::properties {
 
 struct Environment {
@@ -60,10 +57,6 @@ struct Environment {
   bool excludes_twice = false;  // a rank that leaves is named twice, which means the same
   bool lacks_shrink = false;    // the first two ranks have an NCCL without ncclCommShrink
 };
-
-// Brings fields within their limits, and those that mean nothing in this case to their defaults.
-void normalize(Environment& environment, const reference::Program& program,
-               const faults::FaultPlan& plan);
 
 // Returns the name of the release, such as "2.23"; empty for the simulator's own.
 std::string_view release_of(Environment::NcclRelease release);

@@ -145,7 +145,9 @@ Case read_schema_1(const Case& value, std::uint32_t key) {
   Case with_key = value;
   with_key.program.key = key;
   std::string text = to_json(with_key);
-  text.replace(text.find("\"schema\": 3"), 11, "\"schema\": 1");
+  text.replace(text.find("\"schema\": 4"), 11, "\"schema\": 1");
+  if (const auto name = text.find("disagreement"); name != std::string::npos)
+    text.replace(name, std::string("disagreement").size(), "misfit");
   const auto back = from_json(text, "old");
   EXPECT_TRUE(back.has_value());
   return *back;
@@ -211,14 +213,14 @@ TEST(Schema1, EveryChoiceComesFromItsOwnBits) {
   EXPECT_FALSE(over_nccl(3u << 25).lacks_shrink);
 }
 
-TEST(Schema1, PowerSgdAndMisfitsKeepTheirWays) {
+TEST(Schema1, PowerSgdAndDisagreementsKeepTheirWays) {
   Case value = three_ranks(Transport::kHost, false);
   value.program.options.hook = reference::Hook::kPowerSgd;
   EXPECT_EQ(read_schema_1(value, 5).program.options.power_sgd_rank, 1u);
   EXPECT_EQ(read_schema_1(value, 4).program.options.power_sgd_rank, 2u);
-  value.program.misfit = {reference::MisfitKind::kNullBuffer, 1, false, 2};
-  EXPECT_EQ(read_schema_1(value, 61u << 4).program.misfit.variant, 3u);
-  EXPECT_EQ(read_schema_1(value, 61u << 4).program.misfit.pick, 2u);
+  value.program.disagreement = {reference::disagreement_named("null_buffer"), 1, false, 2};
+  EXPECT_EQ(read_schema_1(value, 61u << 4).program.disagreement.variant, 3u);
+  EXPECT_EQ(read_schema_1(value, 61u << 4).program.disagreement.pick, 2u);
 }
 
 TEST(Schema1, FieldsThatItDoesNotHaveAreRefused) {
@@ -228,7 +230,7 @@ TEST(Schema1, FieldsThatItDoesNotHaveAreRefused) {
     return read.has_value() ? std::string() : read.error().failure().detail;
   };
   EXPECT_EQ(refusal(R"({"schema": 1, "environment": {"latency": "none"}})"),
-            "old.json: environment: schema 1 has no such field; write \"schema\": 3, or leave it "
+            "old.json: environment: schema 1 has no such field; write \"schema\": 4, or leave it "
             "out");
   EXPECT_NE(refusal(R"({"schema": 1, "program": {"misfit": {"variant": 1}}})").find("variant"),
             std::string::npos);

@@ -57,8 +57,6 @@ struct Row {
   std::optional<Capability> needs = {};
   const char* phrase = "";  // in a description; {} stands for the value
   Place place = Place::kUsual;
-  // Whether the field means anything in this program; without a function it always does.
-  bool (*when)(const reference::Program&) = nullptr;
   const char* feature = nullptr;  // its name in coverage
   const char* each = nullptr;     // coverage counts every value: this text, and the value's name
   Pairs pairs = 0;                // with these the feature is counted in pairs

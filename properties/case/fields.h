@@ -169,10 +169,6 @@ inline constexpr std::array<std::uint16_t, 1> kPowerSgdRanks{2};
 template <>
 struct Table<reference::Replicated> {
   using R = reference::Replicated;
-  using P = reference::Program;
-  static constexpr bool is_after_backward(const P& program) {
-    return program.options.launch == reference::Launch::kAfterBackward;
-  }
   static constexpr auto list = std::make_tuple(
       field("mode", &R::mode,
             {.clause = "P5", .each = "mode ", .change = "the mode", .keeps = keeps::mode}),
@@ -234,7 +230,6 @@ struct Table<reference::Replicated> {
       field("own_group", &R::own_group,
             {.clause = "P14",
              .phrase = ", on a group of its own",
-             .when = is_after_backward,
              .feature = "after backward, on a group of its own",
              .percent = 60,
              .stream = kByHand,
@@ -257,45 +252,32 @@ struct Table<reference::Replicated> {
              .needs = kHookCalls,
              .place = Place::kFourth,
              .keeps = keeps::hook_of_user}),
-      bounded(
-          "power_sgd_rank", &R::power_sgd_rank, {0, 1, reference::kMaxPowerSgdRank},
-          {.clause = "S4",
-           .phrase = " of rank {}",
-           .place = Place::kFourth,
-           .when =
-               [](const P& program) { return program.options.hook == reference::Hook::kPowerSgd; },
-           .feature = "power_sgd: rank 2",
-           .percent = 75,
-           .choices = kPowerSgdRanks,
-           .stream = kByHand,
-           .change = "PowerSGD's rank"}),
+      bounded("power_sgd_rank", &R::power_sgd_rank, {0, 1, reference::kMaxPowerSgdRank},
+              {.clause = "S4",
+               .phrase = " of rank {}",
+               .place = Place::kFourth,
+               .feature = "power_sgd: rank 2",
+               .percent = 75,
+               .choices = kPowerSgdRanks,
+               .change = "PowerSGD's rank"}),
       field("with_values", &R::with_values,
             {.clause = "S3",
              .needs = kState,
              .phrase = "parameters have values, equal on all ranks",
              .place = Place::kApart,
              .feature = "values of parameters"}),
-      field("keep_buffers", &R::keep_buffers,
-            {.clause = "S3",
-             .phrase = "; broadcast at construction alone",
-             .place = Place::kApart,
-             .when = [](const P& program) { return !program.buffers.empty(); },
-             .feature = "buffers broadcast at construction alone"}),
+      field(
+          "keep_buffers", &R::keep_buffers,
+          {.clause = "S3", .phrase = "; broadcast at construction alone", .place = Place::kApart}),
       field("chunk_bytes", &R::chunk_bytes,
             {.clause = "S3", .keeps = keeps::broadcasts, .keeps_errors = true}),
       field("join", &R::join,
             {.clause = "S2", .needs = kJoin, .place = Place::kApart, .keeps = keeps::even_inputs}),
-      field("first_bucket_bytes", &R::first_bucket_bytes,
-            {.clause = "B1",
-             .when = [](const P& program) { return !is_after_backward(program); },
-             .keeps = keeps::layout}),
+      field("first_bucket_bytes", &R::first_bucket_bytes, {.clause = "B1", .keeps = keeps::layout}),
       field("bucket_bytes", &R::bucket_bytes, {.clause = "B1", .keeps = keeps::layout}),
       field("last_bucket_bytes", &R::last_bucket_bytes,
             {.clause = "B1",
              .needs = kThreeLimits,
-             .phrase = ", then {}",
-             .place = Place::kSecond,
-             .when = [](const P& program) { return !is_after_backward(program); },
              .percent = 40,
              .choices = kLastLimits,
              .stream = "limits",
@@ -317,7 +299,6 @@ struct Table<reference::Replicated> {
           {.clause = "S2", .phrase = "; raises as soon as some have none", .place = Place::kApart}),
       field("group_each", &R::group_each,
             {.clause = "F7",
-             .when = [](const P& program) { return reference::reducer_count(program) > 1; },
              .feature = "two reducers, each on a group of its own",
              .keeps = keeps::always}),
       field("two_groups", &R::two_groups,
@@ -339,12 +320,12 @@ struct Table<reference::Replicated> {
 };
 
 template <>
-struct Table<reference::Misfit> {
-  using R = reference::Misfit;
+struct Table<reference::ConstructionDisagreement> {
+  using R = reference::ConstructionDisagreement;
   static constexpr auto list = std::make_tuple(
-      field("kind", &R::kind, {.clause = "B4", .needs = kMisfits, .place = Place::kApart}),
+      field("kind", &R::kind, {.clause = "B4", .needs = kDisagreements, .place = Place::kApart}),
       field("rank", &R::rank), field("at_reset", &R::at_reset), field("pick", &R::pick),
-      bounded("variant", &R::variant, {0, 0, reference::kMisfitVariants - 1}));
+      bounded("variant", &R::variant, {0, 0, reference::kDisagreementVariants - 1}));
 };
 
 template <>
@@ -371,8 +352,8 @@ struct Table<reference::Program> {
              .needs = kReducers,
              .phrase = "; made anew before step {}",
              .feature = "a reducer after another",
-             .pairs = (with::kEveryWay & ~with::kUneven) | with::kValues}),
-      field("misfit", &R::misfit), list_of("steps", &R::steps, reference::kMaxSteps));
+             .pairs = with::kEveryWay | with::kValues}),
+      field("disagreement", &R::disagreement), list_of("steps", &R::steps, reference::kMaxSteps));
 };
 
 template <>
@@ -488,10 +469,10 @@ struct Values<SwitchedOption> {
 };
 
 // All records. The shrinker numbers fields in this order.
-using Records =
-    std::tuple<Case, reference::Program, reference::Parameter, reference::Step, reference::RankPass,
-               reference::Forward, reference::Node, reference::Input, reference::Backward,
-               faults::Fault, reference::Buffer, reference::Replicated, reference::Misfit, Schedule,
-               Schedule::Deviation, Switch, Environment, TorchOptions>;
+using Records = std::tuple<Case, reference::Program, reference::Parameter, reference::Step,
+                           reference::RankPass, reference::Forward, reference::Node,
+                           reference::Input, reference::Backward, faults::Fault, reference::Buffer,
+                           reference::Replicated, reference::ConstructionDisagreement, Schedule,
+                           Schedule::Deviation, Switch, Environment, TorchOptions>;
 
 }  // namespace lockstep::properties::fields

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "reference/misfit.h"
+#include "reference/construction_disagreement.h"
 
 namespace lockstep::properties {
 namespace {
@@ -92,7 +92,8 @@ void take_choices_from_key(Case& value) {
   take_nccl(key, program.world, environment);
   value.environment = environment;
   program.options.power_sgd_rank = key.whole() % 4 == 1 ? 1 : 2;
-  program.misfit.variant = (program.misfit.pick + key.from(4) % 60) % reference::kMisfitVariants;
+  program.disagreement.variant =
+      (program.disagreement.pick + key.from(4) % 60) % reference::kDisagreementVariants;
   normalize(value);
 }
 

@@ -72,7 +72,6 @@ std::optional<Case> switched(const Case& value) {
   bool is_switched = false;
   with_field(value.switched.option, [&](const auto& field, const auto& get) {
     static const Case simplest{};
-    if (field.row.when != nullptr && !field.row.when(one.program)) return;
     const auto now = field.get(get(one));
     const auto then = other_value(field.row, field.get(get(simplest)), now, value.switched.to);
     field.get(get(other)) = then;

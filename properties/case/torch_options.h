@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "reference/program.h"
-
 namespace lockstep::properties {
 
 struct TorchOptions {
@@ -24,8 +22,5 @@ struct TorchOptions {
   // If not 0, the reducer is given another group of the same ranks before this step.
   std::uint32_t update_process_group = 0;
 };
-
-// Brings fields within their limits, and those that mean nothing in this program to their defaults.
-void normalize(TorchOptions& options, const reference::Program& program);
 
 }  // namespace lockstep::properties

@@ -23,6 +23,7 @@
 #include "properties/explain/named_orders.h"
 #include "properties/explain/order_measurement.h"
 #include "properties/oracle/verdict.h"
+#include "properties/process/shell_word.h"
 #include "reference/arithmetic.h"
 #include "reference/atlas.h"
 #include "reference/order_families.h"
@@ -52,12 +53,6 @@ constexpr std::array<std::pair<const char*, const char*>, 13> kAdapters = {
      {"tensorflow-cpu", "tensorflow"},
      {"oneccl", "oneccl"},
      {"nccl", "nccl"}}};
-
-std::string for_shell(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 struct Ended {
   int code = 0;
@@ -143,8 +138,8 @@ Result<Library> find_library(const OrdersOptions& options) {
   const char* named = std::getenv("LOCKSTEP_PYTHON");
   std::string python = options.python;
   if (python.empty()) python = named != nullptr && *named != '\0' ? named : "python3";
-  library.command = for_shell(python) + " " + for_shell(script);
-  const Ended answer = run_command(library.command + " version " + for_shell(library.adapter));
+  library.command = shell_word(python) + " " + shell_word(script);
+  const Ended answer = run_command(library.command + " version " + shell_word(library.adapter));
   std::istringstream lines(answer.output);
   std::array<std::string, 4> line;
   for (std::string& each : line) std::getline(lines, each);
@@ -152,8 +147,8 @@ Result<Library> find_library(const OrdersOptions& options) {
   if (is_there) library.version = line[0];
   if (!is_there || (!wanted.empty() && wanted != library.version)) {
     const Ended needs =
-        run_command(fmt::format("{} needs {} {}", library.command, for_shell(library.adapter),
-                                wanted.empty() ? "VERSION" : for_shell(wanted)));
+        run_command(fmt::format("{} needs {} {}", library.command, shell_word(library.adapter),
+                                wanted.empty() ? "VERSION" : shell_word(wanted)));
     const std::string reason = is_there ? fmt::format("{} has {} {}", python, library.name, line[0])
                                         : answer.output.substr(answer.output.rfind('\n') + 1);
     return failed(refused(fmt::format(
@@ -237,7 +232,7 @@ class Campaign {
     if (const Status status = write_plan(folder.path(), ranks_, requests); !status.ok())
       return status;
     const Ended ended = run_command(fmt::format(
-        "{} run {} {} {}", library_.command, for_shell(library_.adapter), ranks_, folder.path()));
+        "{} run {} {} {}", library_.command, shell_word(library_.adapter), ranks_, folder.path()));
     if (ended.code != 0)
       return refused(fmt::format("{} with {} ranks: {}", library_.name, ranks_,
                                  ended.output.empty() ? "it failed without a word" : ended.output));

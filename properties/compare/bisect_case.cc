@@ -14,6 +14,7 @@
 
 #include "properties/case/invalid.h"
 #include "properties/compare/verdict.h"
+#include "properties/process/shell_word.h"
 
 namespace lockstep::properties {
 namespace {
@@ -24,13 +25,6 @@ constexpr const char* kFaults[] = {"killed", "stalled", "reset"};
 constexpr const char* kLifecycle[] = {"shrink", "init again", "abort when idle", "abort"};
 constexpr const char* kAlways[] = {"load", "init", "first all_reduce", "destroy",
                                    "connect a group"};
-
-// For a shell.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 struct Ended {
   int code = 0;
@@ -54,10 +48,10 @@ Result<Ended> run_command(const std::string& command) {
 }
 
 Result<Ended> replay(const BisectCase& bisect, const Library& library) {
-  Result<Ended> ended =
-      run_command(fmt::format("{} LOCKSTEP_NCCL={} {} replay {} --lane nccl 2>&1",
-                              bisect.setup.way.name == kPlayedWay ? "LOCKSTEP_NCCL_PLAYED=1" : "",
-                              quoted(library.file), quoted(bisect.lockstep), quoted(bisect.name)));
+  Result<Ended> ended = run_command(
+      fmt::format("{} LOCKSTEP_NCCL={} {} replay {} --lane nccl 2>&1",
+                  bisect.setup.way.name == kPlayedWay ? "LOCKSTEP_NCCL_PLAYED=1" : "",
+                  shell_word(library.file), shell_word(bisect.lockstep), shell_word(bisect.name)));
   if (!ended) return ended;
   const bool is_judged =
       ended->code == 0 || (ended->code >= kFirstFinding && ended->code <= kLastFinding);

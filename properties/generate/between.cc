@@ -5,6 +5,7 @@
 
 #include "properties/generate/change.h"
 #include "properties/generate/interleave.h"
+#include "reference/exclusions.h"
 #include "reference/model/engine.h"
 
 namespace lockstep::properties {
@@ -65,7 +66,7 @@ void add_held_backward(Random& random, bool is_synced, RankPass& pass) {
 
 bool may_hold(const reference::Program& program, const Step& step) {
   return step.kind == PassKind::kNoSync ||
-         (step.kind == PassKind::kSynced && !program.options.manual_sync);
+         (step.kind == PassKind::kSynced && !is_excluded(&Forward::local, program));
 }
 
 // In a synced step what is held comes of a forward under no_sync, or, if the backward is to be
@@ -88,15 +89,9 @@ void draw_held(Random& random, bool is_refused, reference::Program& program) {
 
 bool can_hold(Capabilities can) {
   using enum Capability;
-  const Capabilities needed = Capabilities()
-                                  .with(kLaterBackward)
-                                  .with(kSeveralForwards)
-                                  .with(kSeveralBackwards)
-                                  .with(kNoSync)
-                                  .with(kKeepOutputs)
-                                  .with(kHoldOutputs)
-                                  .with(kInterleaved);
-  return needed.without(can).empty();
+  return can.has(kLaterBackward) && can.has(kSeveralForwards) && can.has(kSeveralBackwards) &&
+         can.has(kNoSync) && can.has(kKeepOutputs) && can.has(kHoldOutputs) &&
+         can.has(kInterleaved);
 }
 
 bool holds_for(const reference::Program& program, std::size_t step, bool is_synced) {
@@ -115,7 +110,7 @@ void draw_between(Random random, const GenerateOptions& options, reference::Prog
   const bool draws_held = drawn < 7 && can_hold(can);
   const bool draws_more = (drawn < 2 || drawn >= 92) && can.has(Capability::kBetween);
   if (!draws_held && !draws_more) return;
-  const bool may_raise = can.has(Capability::kErrors) && can.has(Capability::kRecovery);
+  const bool may_raise = can.has(Capability::kErrors);
   const bool is_refused = draws_held && may_raise && random.percent(27);
   reference::Program changed = program;
   if (draws_held) draw_held(random, is_refused, changed);

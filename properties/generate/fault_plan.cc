@@ -49,6 +49,31 @@ bool changes_payload(const GenerateOptions& options, const Case& value) {
 // Whether the peers of a rank wait for less long than the fault lasts.
 bool outlasts_timeout(Kind kind) { return kind == Kind::kNodeStop || kind == Kind::kRankLeftOut; }
 
+// Returns the first synced step from `start` on, around the end; without one, `start`.
+std::uint32_t synced_step_from(std::uint32_t start, const reference::Program& program) {
+  const auto count = static_cast<std::uint32_t>(program.steps.size());
+  for (std::uint32_t i = 0; i < count; ++i)
+    if (program.steps[(start + i) % count].kind == reference::PassKind::kSynced)
+      return (start + i) % count;
+  return start;
+}
+
+// Whether the simulator can add a fault after which the ranks recover.
+bool is_able(const GenerateOptions& options, const Case& value) {
+  return options.lane == GenerateOptions::Lane::kSim &&
+         options.capabilities.has(Capability::kRecovery) && !value.program.steps.empty();
+}
+
+bool is_over(reference::Transport transport, const Case& value) {
+  return value.program.options.transport == transport;
+}
+
+bool is_call_error_drawn(Random& random, std::uint32_t percent, const GenerateOptions& options) {
+  using Faults = GenerateOptions::Faults;
+  if (options.faults == Faults::kList) return options.kinds.has(Kind::kCallError);
+  return options.faults == Faults::kSwarm && random.percent(percent);
+}
+
 class PlanDrawer {
  public:
   PlanDrawer(Random& random, const GenerateOptions& options, Case& value)
@@ -98,10 +123,7 @@ bool PlanDrawer::can_disturb_network(Kind kind) const {
 
 bool PlanDrawer::usable(Kind kind) const {
   if (faults::is_of_hosts_lane(kind)) return can_disturb_network(kind);
-  if (options_.lane == GenerateOptions::Lane::kGloo && !kGlooKinds.has(kind)) return false;
-  if (options_.lane == GenerateOptions::Lane::kNccl && !kNcclKinds.has(kind)) return false;
-  if (options_.faults == GenerateOptions::Faults::kList && !options_.kinds.has(kind)) return false;
-  if (!faults::is_benign(kind) && !options_.capabilities.has(Capability::kRecovery)) return false;
+  if (!drawable_kinds(options_).has(kind)) return false;
   // Without verification nobody can notice a change. Swarms draw payload faults separately.
   if (faults::is_payload(kind) && !changes_payload(options_, case_)) return false;
   if (faults::is_payload(kind) && options_.faults == GenerateOptions::Faults::kSwarm) return false;
@@ -134,14 +156,8 @@ Kind PlanDrawer::draw_kind() {
 
 // Draws a synced step most of the time, because the others have no collectives.
 std::uint32_t PlanDrawer::draw_step() {
-  const auto count = static_cast<std::uint32_t>(program_.steps.size());
-  const std::uint32_t start = random_.below(count);
-  if (random_.percent(10)) return start;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t step = (start + i) % count;
-    if (program_.steps[step].kind == reference::PassKind::kSynced) return step;
-  }
-  return start;
+  const std::uint32_t start = random_.below(static_cast<std::uint32_t>(program_.steps.size()));
+  return random_.percent(10) ? start : synced_step_from(start, program_);
 }
 
 std::uint32_t PlanDrawer::draw_site(const Fault& fault) {
@@ -318,9 +334,8 @@ const Fault* PlanDrawer::first_that_resets() const {
 void PlanDrawer::draw_reset_fault() {
   std::vector<Fault>& plan = case_.faults.faults;
   const Fault* const first = first_that_resets();
-  const reference::Misfit& misfit = program_.misfit;
-  const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  if (first == nullptr || program_.world == 1 || is_refused || !random_.percent(kResetFaultPercent))
+  if (first == nullptr || program_.world == 1 || reference::is_reset_refused(program_) ||
+      !random_.percent(kResetFaultPercent))
     return;
   for (int i = 0; i < faults::kKinds; ++i)
     if (usable_in_reset(static_cast<Kind>(i))) kinds_[kind_count_++] = static_cast<Kind>(i);
@@ -355,7 +370,7 @@ const Fault* PlanDrawer::any_harmful() {
 void PlanDrawer::draw_connect_fault() {
   const Fault* const first = first_that_resets();
   const bool is_construction = random_.percent(kConstructionFaultPercent) &&
-                               program_.misfit.kind == reference::MisfitKind::kNone;
+                               program_.disagreement.kind == reference::DisagreementKind::kNone;
   if (first == nullptr && !is_construction) return;
   if (program_.world == 1 || !drawable_kinds(options_).has(Kind::kConnectError)) return;
   Fault fault;
@@ -385,7 +400,7 @@ void PlanDrawer::draw_memory_fault() {
   const Fault* const first = first_that_resets();
   const bool is_construction = first == nullptr || random_.percent(25);
   if (!drawable_kinds(options_).has(Kind::kMemoryRefused)) return;
-  if (is_construction && program_.misfit.kind != reference::MisfitKind::kNone) return;
+  if (is_construction && program_.disagreement.kind != reference::DisagreementKind::kNone) return;
   if (case_.faults.faults.size() >= fields::kMaxFaults) return;
   Fault fault;
   fault.kind = Kind::kMemoryRefused;
@@ -480,78 +495,48 @@ void draw_payload_faults(Random random, const GenerateOptions& options, Case& va
 }
 
 void draw_call_faults(Random random, const GenerateOptions& options, Case& value) {
-  using Faults = GenerateOptions::Faults;
-  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
-                       options.capabilities.has(Capability::kRecovery) &&
-                       value.program.options.transport == reference::Transport::kNccl;
-  if (!is_able || value.program.steps.empty()) return;
-  const bool is_listed = options.faults == Faults::kList && options.kinds.has(Kind::kCallError);
-  const bool is_drawn = options.faults == Faults::kSwarm && random.percent(40);
-  if (is_listed || is_drawn) PlanDrawer(random, options, value).draw_call_plan();
+  if (!is_able(options, value) || !is_over(reference::Transport::kNccl, value)) return;
+  if (is_call_error_drawn(random, 40, options)) PlanDrawer(random, options, value).draw_call_plan();
 }
 
 void draw_device_faults(Random random, const GenerateOptions& options, Case& value) {
-  using Faults = GenerateOptions::Faults;
-  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
-                       options.capabilities.has(Capability::kRecovery) &&
-                       value.program.options.transport == reference::Transport::kStaged;
-  const auto& planned = value.faults.faults;
-  const bool changes_payload = std::any_of(planned.begin(), planned.end(), [](const Fault& fault) {
-    return faults::is_payload(fault.kind);
-  });
-  if (!is_able || changes_payload || value.program.steps.empty()) return;
-  const bool is_listed = options.faults == Faults::kList && options.kinds.has(Kind::kCallError);
-  const bool is_drawn = options.faults == Faults::kSwarm && random.percent(30);
-  if (is_listed || is_drawn) PlanDrawer(random, options, value).draw_device_plan();
+  if (!is_able(options, value) || !is_over(reference::Transport::kStaged, value)) return;
+  if (!has_payload_fault(value) && is_call_error_drawn(random, 30, options))
+    PlanDrawer(random, options, value).draw_device_plan();
 }
 
 void draw_reset_fault(Random random, const GenerateOptions& options, Case& value) {
-  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
-                       options.capabilities.has(Capability::kRecovery);
-  if (is_able) PlanDrawer(random, options, value).draw_reset_fault();
+  if (is_able(options, value)) PlanDrawer(random, options, value).draw_reset_fault();
 }
 
 void draw_connect_fault(Random random, const GenerateOptions& options, Case& value) {
-  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
-                       options.capabilities.has(Capability::kRecovery) &&
-                       value.program.options.transport == reference::Transport::kNccl;
-  const reference::Misfit& misfit = value.program.misfit;
-  const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  if (!is_able || is_refused || value.program.steps.empty()) return;
-  using Faults = GenerateOptions::Faults;
-  if (options.faults == Faults::kList || random.percent(kConnectFaultPercent))
+  if (!is_able(options, value) || !is_over(reference::Transport::kNccl, value) ||
+      reference::is_reset_refused(value.program))
+    return;
+  if (options.faults == GenerateOptions::Faults::kList || random.percent(kConnectFaultPercent))
     PlanDrawer(random, options, value).draw_connect_fault();
 }
 
 void draw_memory_faults(Random in_reset, Random in_step, const GenerateOptions& options,
                         Case& value) {
-  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
-                       options.capabilities.has(Capability::kRecovery) &&
-                       options.capabilities.has(Capability::kMisfits);
-  if (!is_able || options.faults == GenerateOptions::Faults::kNone || value.program.steps.empty())
+  if (!is_able(options, value) || !options.capabilities.has(Capability::kDisagreements) ||
+      options.faults == GenerateOptions::Faults::kNone)
     return;
   const bool is_listed = options.faults == GenerateOptions::Faults::kList;
-  const reference::Misfit& misfit = value.program.misfit;
-  const bool is_refused = misfit.kind != reference::MisfitKind::kNone && misfit.at_reset;
-  const bool is_nccl = value.program.options.transport == reference::Transport::kNccl;
+  const bool is_refused = reference::is_reset_refused(value.program);
+  const bool is_nccl = is_over(reference::Transport::kNccl, value);
   const std::uint32_t percent = is_nccl ? kNcclMemoryFaultPercent : kMemoryFaultPercent;
   if (!is_refused && (is_listed || in_reset.percent(percent)))
     PlanDrawer(in_reset, options, value).draw_memory_fault();
-  const auto& plan = value.faults.faults;
-  const bool changes_payload = std::any_of(
-      plan.begin(), plan.end(), [](const Fault& fault) { return faults::is_payload(fault.kind); });
-  if (!changes_payload && in_step.percent(is_listed ? 50 : kStepMemoryFaultPercent))
+  if (!has_payload_fault(value) && in_step.percent(is_listed ? 50 : kStepMemoryFaultPercent))
     PlanDrawer(in_step, options, value).draw_memory_fault_in_step();
 }
 
 void draw_store_faults(Random random, const GenerateOptions& options, Case& value) {
   using Faults = GenerateOptions::Faults;
-  const bool is_able = options.lane == GenerateOptions::Lane::kSim &&
-                       options.capabilities.has(Capability::kRecovery) &&
-                       !value.program.steps.empty();
-  if (!is_able || options.faults == Faults::kNone) return;
+  if (!is_able(options, value) || options.faults == Faults::kNone) return;
   if (options.faults == Faults::kSwarm) {
-    const bool is_nccl = value.program.options.transport == reference::Transport::kNccl;
+    const bool is_nccl = is_over(reference::Transport::kNccl, value);
     if (!random.percent(is_nccl ? kNcclStoreFaultPercent : kStoreFaultPercent)) return;
     const auto& plan = value.faults.faults;
     const bool is_faulty = std::any_of(plan.begin(), plan.end(), [](const Fault& fault) {
@@ -580,11 +565,12 @@ bool has_long_pause(const Case& value) {
 
 std::uint32_t draw_synced_step(Random& random, const reference::Program& program) {
   const auto count = static_cast<std::uint32_t>(program.steps.size());
-  const std::uint32_t start = random.below(count);
-  for (std::uint32_t i = 0; i < count; ++i)
-    if (program.steps[(start + i) % count].kind == reference::PassKind::kSynced)
-      return (start + i) % count;
-  return start;
+  return synced_step_from(random.below(count), program);
+}
+
+bool has_payload_fault(const Case& value) {
+  return std::any_of(value.faults.faults.begin(), value.faults.faults.end(),
+                     [](const Fault& fault) { return faults::is_payload(fault.kind); });
 }
 
 std::uint32_t bucket_count(const reference::Program& program) {

@@ -48,6 +48,8 @@ void draw_delays_in_turn(Random random, const GenerateOptions& options, Case& va
 void draw_long_pause(Random random, const GenerateOptions& options, Case& value);
 bool has_long_pause(const Case& value);
 
+bool has_payload_fault(const Case& value);
+
 // Returns the number of buckets of the program's parameters (B1).
 std::uint32_t bucket_count(const reference::Program& program);
 

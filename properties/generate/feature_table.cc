@@ -8,6 +8,7 @@
 #include "properties/case/fields.h"
 #include "properties/generate/features.h"
 #include "reducer/base/check.h"
+#include "reference/exclusions.h"
 
 namespace lockstep::properties {
 namespace {
@@ -119,6 +120,7 @@ constexpr const char* kFound[] = {
     "buffers in several chunks",
     "several buffers in one chunk",
     "buffers on two devices",
+    "buffers broadcast at construction alone",
     "buffers broadcast before a local pass",
     "buffers not broadcast inside of a window",
     "uneven inputs",
@@ -149,10 +151,10 @@ constexpr const char* kFound[] = {
     "uneven inputs, a fault of a rank that has none",
     "replicas, a shared parameter",
     "replicas, a column-major parameter",
-    "a misfit at the construction",
-    "a misfit at a reset",
-    "a misfit: two ranks differ",
-    "a misfit: a rank refuses",
+    "a disagreement at the construction",
+    "a disagreement at a reset",
+    "a disagreement: two ranks differ",
+    "a disagreement: a rank refuses",
     "a pause of a second or more",
     "no fault",
     "benign faults alone",
@@ -183,11 +185,16 @@ constexpr const char* kFound[] = {
     "a second backward in the step after that of its pass",
 };
 
+using reference::Program;
+
 // The features that rows and the table below are paired with.
 struct Partner {
   fields::Pairs bit;
   const char* feature;
   const char* text;  // it follows the name of the other feature
+  // Makes a program have the feature, if that is an option: what the program excludes then is not
+  // counted in pairs with the feature.
+  void (*choose)(Program&) = [](Program&) {};
 };
 constexpr Partner kPartners[] = {
     {with::kLocalPasses, "window kept up to its synced step", ": local passes before"},
@@ -198,7 +205,8 @@ constexpr Partner kPartners[] = {
     {with::kHook, "a hook", ", a hook"},
     {with::kAfterBackward, "after backward", ", after backward"},
     {with::kManualSync, "manual sync", ", manual sync"},
-    {with::kUneven, "uneven inputs", ", uneven inputs"},
+    {with::kUneven, "uneven inputs", ", uneven inputs",
+     [](Program& p) { p.options.join = reference::Join::kByAll; }},
     {with::kNested, "nested backward in a synced pass", ", a nested backward"},
     {with::kError, "an error of its own", ", an error of its own"},
     {with::kFault, "a fault that ends a step", ", a fault that ends a step"},
@@ -218,6 +226,7 @@ constexpr Partner kPartners[] = {
 struct Way {
   const char* feature;
   fields::Pairs pairs;
+  bool (*excluded)(const Program&) = [](const Program&) { return false; };
 };
 constexpr Way kWays[] = {
     {"buckets rebuilt", with::kModes},
@@ -232,8 +241,10 @@ constexpr Way kWays[] = {
      with::kModes | with::kViews | with::kRebuilt | with::kHook | with::kUneven | with::kError},
     {"a second join", with::kStatic | with::kBuffers},
     {"replicas", with::kEveryWay | with::kSparse | with::kValues},
-    {"two reducers", (with::kEveryWay & ~with::kUneven) | with::kSparse | with::kPinned |
-                         with::kBuffers | with::kReplicas | with::kVerified},
+    {"two reducers",
+     with::kEveryWay | with::kSparse | with::kPinned | with::kBuffers | with::kReplicas |
+         with::kVerified,
+     [](const Program& p) { return is_excluded(&reference::Parameter::reducer, p); }},
 };
 
 // Further pairs, with names of their own.
@@ -265,7 +276,7 @@ class TableMaker {
   FeatureTable make() {
     std::apply([this](const auto&... record) { (add_record(record), ...); }, fields::Records());
     for (const char* name : kFound) table_.names.emplace_back(name);
-    for (const Way& way : kWays) add_pairs(way.feature, way.pairs);
+    for (const Way& way : kWays) add_pairs(way.feature, way.pairs, way.excluded);
     for (const auto& [name, first, second] : kFurtherPairs) add_pair(name, first, second);
     LOCKSTEP_CHECK_LE(table_.names.size(), kMaxFeatures);
     return std::move(table_);
@@ -276,10 +287,14 @@ class TableMaker {
     table_.pairs.push_back({table_.names.size(), first, second});
     table_.names.push_back(name);
   }
-  void add_pairs(const char* way, fields::Pairs pairs) {
-    for (const Partner& partner : kPartners)
-      if ((pairs & partner.bit) != 0)
+  template <typename Excluded>
+  void add_pairs(const char* way, fields::Pairs pairs, const Excluded& excluded) {
+    for (const Partner& partner : kPartners) {
+      Program program;
+      partner.choose(program);
+      if ((pairs & partner.bit) != 0 && !excluded(program))
         add_pair(std::string(way) + partner.text, way, partner.feature);
+    }
   }
   template <typename Record>
   void add_record(const Record& record) {
@@ -287,7 +302,10 @@ class TableMaker {
       const fields::Row& row = field.row;
       if (row.feature != nullptr) {
         table_.names.emplace_back(row.feature);
-        add_pairs(row.feature, row.pairs);
+        add_pairs(row.feature, row.pairs, [&](const Program& program) {
+          if constexpr (requires { field.member; }) return is_excluded(field.member, program);
+          return false;
+        });
       }
       using T = std::remove_cvref_t<decltype(field.get(record))>;
       if constexpr (std::is_enum_v<T>) {

@@ -11,12 +11,12 @@
 #include "properties/case/expression.h"
 #include "properties/case/fields.h"
 #include "properties/generate/between.h"
+#include "properties/generate/disagreement.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/feature_collector.h"
 #include "properties/generate/feature_table.h"
 #include "properties/generate/interleave.h"
 #include "properties/generate/membership_features.h"
-#include "properties/generate/misfit.h"
 #include "properties/generate/reach.h"
 #include "properties/generate/user_hook.h"
 #include "reference/arithmetic.h"
@@ -441,7 +441,6 @@ void FeatureCollector::rows() {
   const bool has_hook = found_.count("hook") > 0;
   fields::visit_fields(case_, [&](const auto& field, const auto& record) {
     const fields::Row& row = field.row;
-    if (row.when != nullptr && !row.when(program_)) return;
     if (!has_hook && std::string_view(row.clause) == "S4") return;
     if (row.feature != nullptr) add_if(fields::is_set(field, record), row.feature);
     using T = std::remove_cvref_t<decltype(field.get(record))>;
@@ -509,10 +508,11 @@ FeatureSet features_of(const Case& value) {
   for (const std::string& name : reach_features(value)) found.insert(name);
   for (const std::string& name : interleaved_features(value)) found.insert(name);
   for (const std::string& name : between_features(value)) found.insert(name);
+  find_disagreement_features(value, found);
+  if (has_long_pause(value)) found.insert("a pause of a second or more");
   FeatureSet set;
   const FeatureTable& table = feature_table();
-  for (std::size_t f = 0; f < table.names.size(); ++f)
-    set[f] = found.count(table.names[f]) > 0 || has_further_feature(value, table.names[f]);
+  for (std::size_t f = 0; f < table.names.size(); ++f) set[f] = found.count(table.names[f]) > 0;
   for (const FeatureTable::Pair& pair : table.pairs)
     set[pair.index] = found.count(pair.first) > 0 && found.count(pair.second) > 0;
   return set;

@@ -5,12 +5,12 @@
 
 #include "properties/case/fields.h"
 #include "properties/generate/between.h"
+#include "properties/generate/disagreement.h"
 #include "properties/generate/draw_switch.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "properties/generate/interleave.h"
 #include "properties/generate/membership.h"
-#include "properties/generate/misfit.h"
 #include "properties/generate/portfolio.h"
 #include "properties/generate/program_drawer.h"
 #include "properties/generate/random.h"
@@ -20,6 +20,7 @@
 #include "properties/generate/tensors.h"
 #include "properties/generate/user_abort.h"
 #include "properties/generate/user_hook.h"
+#include "reference/exclusions.h"
 
 namespace lockstep::properties {
 namespace {
@@ -64,13 +65,6 @@ void draw_transport(Random random, const GenerateOptions& options, Program& prog
   transport = options.transport.value_or(transport);
   if (transport == Transport::kHost || !is_able) return;
   program.options.transport = transport;
-  for (Parameter& parameter : program.parameters) parameter.device = 0;
-  for (reference::Buffer& buffer : program.buffers) buffer.device = 0;
-  if (program.options.hook == reference::Hook::kPowerSgd)
-    program.options.hook = reference::Hook::kAllReduce;
-  if (program.options.transport == reference::Transport::kNccl &&
-      program.options.order == reference::Order::kBcube)
-    program.options.order = reference::Order::kRing;
 }
 
 void draw_schedule(Random& random, const GenerateOptions& options, Schedule& schedule) {
@@ -100,16 +94,18 @@ GenerateOptions sized_for_lane(GenerateOptions options) {
   return options;
 }
 
-GenerateOptions without_faults_if_unable(GenerateOptions options) {
-  if (!options.capabilities.has(Capability::kFaults))
-    options.faults = GenerateOptions::Faults::kNone;
+// A subject whose ranks do not recover has no programs that end in an error, either.
+GenerateOptions limited_to_subject(GenerateOptions options) {
+  Capabilities& can = options.capabilities;
+  if (!can.has(Capability::kFaults)) options.faults = GenerateOptions::Faults::kNone;
+  if (!can.has(Capability::kRecovery)) can = can.without(Capability::kErrors);
   return options;
 }
 
 }  // namespace
 
 Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& asked) {
-  const GenerateOptions options = sized_for_lane(without_faults_if_unable(asked));
+  const GenerateOptions options = sized_for_lane(limited_to_subject(asked));
   const auto random_for = [&](std::string_view stream) { return Random(seed, index, stream); };
   Random random(seed, index);
   Case out;
@@ -132,16 +128,17 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_payload_faults(random_for("payload"), options, out);
   draw_hook(random, options, out.program);
   draw_transport(random_for("fabric"), options, out.program);
-  draw_power_sgd_rank(random_for("power_sgd_rank"), out.program);
+  reference::leave_out_excluded(out.program);
   draw_policy_over_nccl(random_for("policy"), options, out);
   draw_user_hook(random_for("userhook"), options, out);
+  reference::leave_out_excluded(out.program);
   draw_recompute(random_for("recomp"), options, out.program);
   draw_interleaved(random_for("calls-order"), options, out.program);
   draw_between(random_for("between"), options, out.program);
   draw_call_faults(random_for("calls"), options, out);
   draw_device_faults(random_for("device-calls"), options, out);
   draw_long_pause(random_for("pause"), options, out);
-  draw_misfit(random_for("misfit"), random_for("misfit-variant"), options, out);
+  draw_disagreement(random_for("misfit"), random_for("misfit-variant"), options, out);
   draw_reset_fault(random_for("reset"), options, out);
   draw_connect_fault(random_for("connect"), options, out);
   draw_memory_faults(random_for("memory"), random_for("step-memory"), options, out);
@@ -151,7 +148,8 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_largest(random_for("largest"), options, out.program);
   draw_torch_options(random_for, options.capabilities, out);
   out.switched = draw_switch(random_for("switched"), options, out);
-  draw_environment(random_for, out);
+  draw_rows(random_for, out.environment);
+  normalize_surroundings(out);
   return out;
 }
 

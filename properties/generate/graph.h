@@ -66,4 +66,19 @@ reference::RankPass draw_pass(Random& random, const GraphFeatures& features, con
 // What becomes of the outputs of each pass, beside its backward calls.
 void draw_outputs(Random random, const Capabilities& can, reference::Program& program);
 
+// Calls f(node) for each node of the list, and of the bodies of checkpoints in it.
+template <typename List, typename F>
+void for_each_node_in(List& nodes, const F& f) {
+  for (auto& node : nodes) {
+    f(node);
+    for_each_node_in(node.body, f);
+  }
+}
+template <typename AnyProgram, typename F>
+void for_each_node(AnyProgram& program, const F& f) {
+  for (auto& step : program.steps)
+    for (auto& pass : step.variants)
+      for (auto& forward : pass.forwards) for_each_node_in(forward.nodes, f);
+}
+
 }  // namespace lockstep::properties

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "properties/generate/change.h"
+#include "reference/exclusions.h"
 #include "reference/model/engine.h"
 
 namespace lockstep::properties {
@@ -111,13 +112,12 @@ void draw_interleaved(Random random, const GenerateOptions& options, reference::
   if (!can.has(Capability::kSeveralForwards) || !can.has(Capability::kSeveralBackwards)) return;
   reference::Program changed = program;
   for (reference::Step& step : changed.steps) {
-    const bool may_mix = step.kind == PassKind::kSynced && !changed.options.manual_sync;
+    const bool may_mix = step.kind == PassKind::kSynced && !is_excluded(&Forward::local, changed);
     if (!may_mix && step.kind != PassKind::kNoSync) continue;
     for (RankPass& pass : step.variants) interleave(random, step.kind, pass);
   }
   normalize(changed);
-  const bool may_fail =
-      can.has(Capability::kErrors) && can.has(Capability::kRecovery) && random.percent(25);
+  const bool may_fail = can.has(Capability::kErrors) && random.percent(25);
   take_change(may_fail, std::move(changed), program);
 }
 

@@ -4,6 +4,7 @@
 
 #include "properties/generate/change.h"
 #include "properties/generate/reach.h"
+#include "reference/exclusions.h"
 
 namespace lockstep::properties {
 namespace {
@@ -22,8 +23,8 @@ void draw_reducers(Random random, const GenerateOptions& options, Program& progr
   program.options.group_each = random.percent(55);
   if (!program.options.group_each && is_after)
     program.options.launch = reference::Launch::kAfterBackward;
-  const bool is_able = can.has(Capability::kRecovery) && can.has(Capability::kErrors);
-  if (!program.options.group_each && !is_after && !is_able) program.options.group_each = true;
+  if (!program.options.group_each && !is_after && !can.has(Capability::kErrors))
+    program.options.group_each = true;
   // Buckets that are equal in everything could be confused with each other.
   const bool are_alike = !program.options.group_each && !is_after && random.percent(60);
   std::uint32_t own = 0;  // parameters of the first reducer that train
@@ -53,9 +54,8 @@ void draw_renewal(Random random, Program& program) {
 void draw_join(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(20) || !options.capabilities.has(Capability::kJoin)) return;
   program.options.join = random.percent(50) ? reference::Join::kByAll : reference::Join::kByActive;
-  const Capabilities can = options.capabilities;
-  const bool is_able = can.has(Capability::kErrors) && can.has(Capability::kRecovery);
-  program.options.early_termination = random.percent(20) && is_able;
+  program.options.early_termination =
+      random.percent(20) && options.capabilities.has(Capability::kErrors);
   const auto steps = static_cast<std::uint32_t>(program.steps.size());
   // In static mode accumulated parameters must be in use, and the first pass decides which ones
   // are.
@@ -93,13 +93,13 @@ void draw_join(Random random, const GenerateOptions& options, Program& program) 
 void draw_groups(Random random, const GenerateOptions& options, Program& program) {
   const bool is_small = program.world == 2 && !random.percent(30);
   const bool is_on = random.percent(17) && options.capabilities.has(Capability::kTwoGroups);
-  if (!is_on || program.world < 2 || is_small) return;
+  if (!is_on || is_small || is_excluded(&reference::Replicated::two_groups, program)) return;
   change_legally(options, program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
 void draw_several_reducers(Random reducers, Random renewal, const GenerateOptions& options,
                            Program& program) {
-  if (program.options.join != reference::Join::kNone) return;
+  if (is_excluded(&Parameter::reducer, program)) return;
   const bool is_able = options.capabilities.has(Capability::kReducers);
   if (reducers.percent(20) && is_able)
     change_legally(options, program, [&](Program& p) { draw_reducers(reducers, options, p); });

@@ -63,6 +63,7 @@ void MembershipFeatures::state() {
     add_if(bucket_count(program_) > 0, what + ", and another that is reduced");
   }
   if (program_.buffers.empty()) return;
+  add_if(program_.options.keep_buffers, "buffers broadcast at construction alone");
   const std::size_t chunks =
       reference::buffer_chunks(program_.options, reference::state_tensors(program_)).size();
   std::size_t sent = 0;

@@ -113,7 +113,7 @@ void ProgramDrawer::draw_features() {
   f.rebuild = on(Capability::kRebuild, 50);
   f.no_sync = on(Capability::kNoSync, 60);
   f.no_grad = on(Capability::kNoGrad, 30);
-  f.errors = on(Capability::kErrors, f.is_static ? 32 : 16) && can_.has(Capability::kRecovery);
+  f.errors = on(Capability::kErrors, f.is_static ? 32 : 16);
   f.local_only_params =
       f.is_static && f.errors && can_.has(Capability::kNoSync) && random_.percent(70);
   f.no_sync = f.no_sync || f.local_only_params;

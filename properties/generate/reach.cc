@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "properties/generate/fault_plan.h"
+#include "properties/generate/graph.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 
@@ -13,21 +14,6 @@ namespace {
 using reference::Node;
 using reference::Parameter;
 using reference::Program;
-
-template <class List, class F>
-void for_each_use(List& nodes, const F& f) {
-  for (auto& node : nodes) {
-    if (node.kind == Node::Kind::kUse) f(node);
-    for_each_use(node.body, f);
-  }
-}
-
-template <class AnyProgram, class F>
-void for_each_use_of(AnyProgram& program, const F& f) {
-  for (auto& step : program.steps)
-    for (auto& pass : step.variants)
-      for (auto& forward : pass.forwards) for_each_use(forward.nodes, f);
-}
 
 // Whether every gradient that the model expects has finite values alone.
 bool is_finite(const Program& program) {
@@ -105,7 +91,8 @@ void draw_strides(Random random, const GenerateOptions& options, Program& progra
     parameter.sizes = sizes;
     parameter.permuted = 1 + order;
   }
-  for_each_use_of(program, [&](Node& use) {
+  for_each_node(program, [&](Node& use) {
+    if (use.kind != Node::Kind::kUse) return;
     const bool is_row_major = random.percent(25);
     const bool gaps = random.percent(50);
     use.row_major = use.row_major || (permutes && is_row_major);
@@ -126,8 +113,8 @@ void draw_largest(Random random, const GenerateOptions& options, Program& progra
 }
 
 std::vector<std::string> reach_features(const Case& value) {
-  const Program& program = value.program;
   std::vector<std::string> found;
+  const Program& program = value.program;
   const auto add_if = [&](bool condition, const char* name) {
     if (condition) found.emplace_back(name);
   };
@@ -142,7 +129,8 @@ std::vector<std::string> reach_features(const Case& value) {
   add_if(is_largest && program.headroom > 0, "values largest, some doublings below");
   bool has_gaps = false;
   bool is_other_order = false;
-  for_each_use_of(program, [&](const Node& use) {
+  for_each_node(program, [&](const Node& use) {
+    if (use.kind != Node::Kind::kUse) return;
     const Parameter& parameter = program.parameters[use.parameter % parameters];
     has_gaps = has_gaps || (use.gaps && !parameter.sparse && !parameter.sizes.empty());
     is_other_order = is_other_order || (use.row_major && parameter.permuted != 0);

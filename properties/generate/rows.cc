@@ -63,11 +63,6 @@ void draw_rows(const RandomFor& random_for, Environment& environment) {
   draw_fields(random_for, "environment ", Capabilities::all(), environment);
 }
 
-void draw_environment(const RandomFor& random_for, Case& value) {
-  draw_rows(random_for, value.environment);
-  normalize(value.environment, value.program, value.faults);
-}
-
 void follow_verify(const Capabilities& capabilities, reference::Replicated& drawn) {
   drawn.verify = drawn.verify && capabilities.has(Capability::kRankOrder);
   if (drawn.verify) drawn.order = reference::Order::kRankOrder;
@@ -78,7 +73,6 @@ void draw_torch_options(const RandomFor& random_for, const Capabilities& capabil
   using enum TorchOptions::Finalization;
   TorchOptions& options = value.torch;
   draw_fields(random_for, "", capabilities, options);
-  normalize(options, value.program);
   if (value.faults.faults.empty()) return;
   if (options.finalization != kAutomatic) options.finalization = kAfter;
   options.update_process_group = 0;

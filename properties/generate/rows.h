@@ -18,16 +18,14 @@ namespace lockstep::properties {
 void draw_rows(const std::function<Random(std::string_view)>& random_for,
                const Capabilities& capabilities, reference::Replicated& options);
 
-// The same of the environment. draw_environment() leaves out what means nothing in the case.
+// The same of the environment.
 void draw_rows(const std::function<Random(std::string_view)>& random_for, Environment& environment);
-void draw_environment(const std::function<Random(std::string_view)>& random_for, Case& value);
 
 // Payloads are verified in sums in the order of the ranks alone (F3).
 void follow_verify(const Capabilities& capabilities, reference::Replicated& drawn);
 
-// The same of the options of PyTorch, without those that mean nothing in the case. Faults say
-// themselves who has to fail: in a case with faults no pass is ended wrongly by hand, and no
-// further group connects.
+// The same of the options of PyTorch. Faults say themselves who has to fail: in a case with faults
+// no pass is ended wrongly by hand, and no further group connects.
 void draw_torch_options(const std::function<Random(std::string_view)>& random_for,
                         const Capabilities& capabilities, Case& value);
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "properties/generate/change.h"
+#include "properties/generate/graph.h"
 #include "properties/generate/reach.h"
 
 namespace lockstep::properties {
@@ -15,14 +16,6 @@ using reference::Program;
 using reference::RankPass;
 using reference::Step;
 using reference::ZeroGrad;
-
-template <class F>
-void for_each_node(std::vector<reference::Node>& nodes, const F& f) {
-  for (reference::Node& node : nodes) {
-    f(node);
-    for_each_node(node.body, f);
-  }
-}
 
 // Gives parameters the sizes of an earlier one, so that their gradients can be swapped.
 void make_alike(Random& random, std::vector<Parameter>& parameters) {
@@ -104,23 +97,17 @@ void draw_sparse(Random random, const GenerateOptions& options, Program& program
     const auto& used = program.parameters[node.parameter % program.parameters.size()];
     if (node.kind == reference::Node::Kind::kUse && used.sparse) node.entries = entries;
   };
-  for (Step& step : program.steps)
-    for (RankPass& pass : step.variants)
-      for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw_entries);
+  for_each_node(program, draw_entries);
 }
 
 void draw_requires_grad(Random random, const GenerateOptions& options, Program& program) {
   const Capabilities can = options.capabilities;
-  const bool is_able = can.has(Capability::kRequiresGrad) && can.has(Capability::kErrors) &&
-                       can.has(Capability::kRecovery);
+  const bool is_able = can.has(Capability::kRequiresGrad) && can.has(Capability::kErrors);
   if (!random.percent(4) || !is_able) return;
   const std::uint32_t share = random.percent(30) ? 30 : 6;
-  const auto draw = [&](reference::Node& node) {
+  for_each_node(program, [&](reference::Node& node) {
     if (node.kind == reference::Node::Kind::kUse) node.requires_grad = random.percent(share);
-  };
-  for (Step& step : program.steps)
-    for (RankPass& pass : step.variants)
-      for (reference::Forward& forward : pass.forwards) for_each_node(forward.nodes, draw);
+  });
 }
 
 void draw_set_gradients(Random random, const GenerateOptions& options, Program& program) {

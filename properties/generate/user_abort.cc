@@ -1,10 +1,8 @@
 #include "properties/generate/user_abort.h"
 
-#include <algorithm>
-#include <array>
-
 #include "properties/case/fields.h"
 #include "properties/case/hook_error.h"
+#include "properties/generate/fault_plan.h"
 #include "reference/model/engine.h"
 
 namespace lockstep::properties {
@@ -70,20 +68,14 @@ void move_to_reset(Random& random, std::uint32_t step, Fault& fault) {
   fault.site = random.below(8);
 }
 
-// kMisfits stands for Lockstep's own reducer, the only subject whose reducer a user can abort.
+// kDisagreements stands for Lockstep's own reducer, the only subject whose reducer a user can
+// abort.
 bool is_able(const GenerateOptions& options, const Case& value) {
   using Lane = GenerateOptions::Lane;
   return (options.lane == Lane::kSim || options.lane == Lane::kGloo) &&
          !value.program.steps.empty() && options.capabilities.has(Capability::kRecovery) &&
-         options.capabilities.has(Capability::kMisfits) &&
+         options.capabilities.has(Capability::kDisagreements) &&
          drawable_kinds(options).has(faults::Kind::kUserAbort);
-}
-
-// Changes of payloads are judged by what is received, and a group that ends receives nothing.
-bool changes_payload(const Case& value) {
-  const auto& plan = value.faults.faults;
-  return std::any_of(plan.begin(), plan.end(),
-                     [](const Fault& fault) { return faults::is_payload(fault.kind); });
 }
 
 }  // namespace
@@ -93,17 +85,17 @@ void draw_user_abort(Random random, const GenerateOptions& options, Case& value)
   if (options.faults == Faults::kNone || !is_able(options, value)) return;
   if (options.faults == Faults::kSwarm && !random.percent(kPercent)) return;
   std::vector<Fault>& plan = value.faults.faults;
-  if (changes_payload(value) || random.percent(kAlonePercent)) plan.clear();
+  // Changes of payloads are judged by what is received, and a group that ends receives nothing.
+  if (has_payload_fault(value) || random.percent(kAlonePercent)) plan.clear();
   if (plan.empty()) value.timeout_ms = 0;
   if (plan.size() + 2 > fields::kMaxFaults) return;
-  const reference::Misfit& misfit = value.program.misfit;
-  const bool is_misfit = misfit.kind != reference::MisfitKind::kNone;
+  const bool disagrees = value.program.disagreement.kind != reference::DisagreementKind::kNone;
   Fault fault = draw_one(random, value);
   const bool is_sim = options.lane == GenerateOptions::Lane::kSim;
-  if (is_sim && !is_misfit && random.percent(kConstructionPercent)) move_to_reset(random, 0, fault);
+  if (is_sim && !disagrees && random.percent(kConstructionPercent)) move_to_reset(random, 0, fault);
   plan.push_back(fault);
   const bool resets =
-      is_sim && !is_misfit && !fault.in_reset && fault.step + 1 < value.program.steps.size();
+      is_sim && !disagrees && !fault.in_reset && fault.step + 1 < value.program.steps.size();
   if (!resets || !random.percent(kResetPercent)) return;
   Fault in_reset = draw_one(random, value);
   move_to_reset(random, fault.step + 1, in_reset);

@@ -22,7 +22,7 @@ void draw_options(Random& random, Capabilities can, reference::Replicated& optio
   if (can.has(Capability::kHookResults)) options.hook_result = result;
   if (!can.has(Capability::kHookCalls)) return;
   options.hook_completion = completion;
-  if (backward != HookBackward::kAll || !options.rebuild) options.hook_backward = backward;
+  options.hook_backward = backward;
 }
 
 // Most of these cases get no other fault, so that the model knows the expected result.
@@ -58,12 +58,6 @@ void draw_user_hook(Random random, const GenerateOptions& options, Case& value) 
   const bool is_drawn = options.faults == Faults::kSwarm && random.percent(30);
   if (is_able && !value.program.steps.empty() && (is_listed || is_drawn))
     draw_failure(random, value);
-}
-
-void draw_power_sgd_rank(Random random, reference::Program& program) {
-  constexpr fields::Row row = fields::row_of<&reference::Replicated::power_sgd_rank>();
-  if (program.options.hook == reference::Hook::kPowerSgd && random.percent(row.percent))
-    program.options.power_sgd_rank = row.choices.front();
 }
 
 void find_user_hook_features(const Case& value, std::set<std::string>& found) {

@@ -15,9 +15,6 @@ namespace lockstep::properties {
 // draw of the timeout, which a hook that fails does not need, because it silences no rank.
 void draw_user_hook(Random random, const GenerateOptions& options, Case& value);
 
-// Draws the rank of PowerSGD, if the program has that hook. It has random numbers of its own.
-void draw_power_sgd_rank(Random random, reference::Program& program);
-
 // Adds the names of the features of such hooks that the case has (features.h).
 void find_user_hook_features(const Case& value, std::set<std::string>& found);
 

@@ -150,7 +150,7 @@ class Training {
         memberships_ = *memberships;
         user_.take_groups(memberships_);
         state_->start();
-        checks_.try_misfit(roster, memberships_, *state_);
+        checks_.try_disagreement(roster, memberships_, *state_);
         status = enter(std::move(*memberships));
         user_.join();
       }

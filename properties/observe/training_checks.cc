@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "properties/observe/early_wait.h"
-#include "reference/misfit.h"
+#include "reference/construction_disagreement.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -23,22 +23,21 @@ SelfChecks* TrainingChecks::checks() const {
   return rank_.observation.wrong_answer.empty() ? rank_.subject->self_checks() : nullptr;
 }
 
-void TrainingChecks::try_misfit(const Roster& roster, const Memberships& memberships,
-                                LaneState& state) {
-  const reference::Misfit& misfit = rank_.program.misfit;
-  if (roster.generation != (misfit.at_reset ? 1u : 0u)) return;
+void TrainingChecks::try_disagreement(const Roster& roster, const Memberships& memberships,
+                                      LaneState& state) {
+  const bool is_reset = rank_.program.disagreement.at_reset;
+  if (roster.generation != (is_reset ? 1u : 0u)) return;
   const std::uint32_t own = rank_.environment.rank();
   const std::vector<std::uint32_t> members = members_of(rank_.program, roster, own);
   const std::optional<reference::Refusal> refusal = reference::refusal_of(rank_.program, members);
   if (!refusal) return;
-  const bool does_not_fit =
-      refusal->by == reference::Refusal::By::kEveryRank || refusal->rank == own;
+  const bool disagrees = refusal->by == reference::Refusal::By::kEveryRank || refusal->rank == own;
   std::vector<std::uint64_t> before;
   state.record(before);
   properties::ObservedRefusal& seen = rank_.observation.refusals.emplace_back();
   seen.status =
       rank_.subject->attempt({rank_.parameters, state.buffers(), rank_.engine, rank_.program,
-                              rank_.environment, memberships, does_not_fit, misfit.at_reset});
+                              rank_.environment, memberships, disagrees, is_reset});
   std::vector<std::uint64_t> after;
   state.record(after);
   seen.keeps_state = before == after;

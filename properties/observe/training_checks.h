@@ -29,9 +29,9 @@ class TrainingChecks {
   // The rank has all tensors that it has before it has gradients.
   void begin() { own_bytes_ = tensor_bytes(); }
 
-  // Before the construction or the reset that the program's misfit names, all ranks try one that
-  // must be refused, and meet in a collective of their own on the same group.
-  void try_misfit(const Roster& roster, const Memberships& memberships, LaneState& state);
+  // Before the construction or the reset that the program's disagreement names, all ranks try one
+  // that must be refused, and meet in a collective of their own on the same group.
+  void try_disagreement(const Roster& roster, const Memberships& memberships, LaneState& state);
   // A reset has failed: the reducer refuses work.
   void look_at_failed_reset();
 

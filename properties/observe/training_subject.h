@@ -20,15 +20,16 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// What a rank needs for a construction or a reset that all ranks must refuse (reference/misfit.h).
-struct MisfitAttempt {
+// What a rank needs for a construction or a reset that all ranks must refuse
+// (reference/construction_disagreement.h).
+struct DisagreeingAttempt {
   const std::vector<Ref<Parameter>>& parameters;
   const std::vector<Ref<Buffer>>& buffers;
   Engine& engine;
   const reference::Program& program;
   RankEnvironment& environment;
   const Memberships& memberships;
-  bool does_not_fit = false;  // whether this rank is the one that does not fit
+  bool disagrees = false;  // whether this rank is the one that differs
   bool is_reset = false;
 };
 
@@ -66,11 +67,11 @@ class TrainingSubject {
   // Whether the last construct() failed, so that there is nothing to reset. The loop may call
   // construct() again at any time between two steps; it replaces the earlier reducer.
   virtual bool has_failed_to_begin() const { return false; }
-  // Tries to construct, or to reset, with the program's misfit, and returns what it was told. The
-  // loop calls construct() or reset() on the same groups afterwards. Subjects without the
-  // capability kMisfits are not asked.
-  virtual Status attempt(const MisfitAttempt&) {
-    return Status(Code::kInternal, "this subject cannot be constructed with a misfit");
+  // Tries to construct, or to reset, with the program's disagreement, and returns what it was told.
+  // The loop calls construct() or reset() on the same groups afterwards. Subjects without the
+  // capability kDisagreements are not asked.
+  virtual Status attempt(const DisagreeingAttempt&) {
+    return Status(Code::kInternal, "this subject cannot be constructed in disagreement");
   }
   virtual Status forward(reference::PassKind kind, const DataParallel::Module& module,
                          std::vector<Edge>& outputs) = 0;

@@ -1,6 +1,7 @@
-// The oracle on constructions and resets that all ranks must refuse (B4, reference/misfit.h): every
-// rank has the right error, which names who differs; no rank starts a collective that the others do
-// not; nothing was written; and the group can still be used.
+// The oracle on constructions and resets that all ranks must refuse (B4,
+// reference/construction_disagreement.h): every rank has the right error, which names who differs;
+// no rank starts a collective that the others do not; nothing was written; and the group can still
+// be used.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,9 +47,10 @@ class RefusalOracle {
     return observation_.ranks[members_[member]].refusals.front();
   }
   Verdict wrong(const std::string& what) const {
-    return {Failing::kWrongError, "refusal",
-            fmt::format("rank {}, at the {}: {}", members_[rank_],
-                        case_.program.misfit.at_reset ? "first reset" : "construction", what)};
+    return {
+        Failing::kWrongError, "refusal",
+        fmt::format("rank {}, at the {}: {}", members_[rank_],
+                    case_.program.disagreement.at_reset ? "first reset" : "construction", what)};
   }
 
   Verdict judge_rank() const {
@@ -134,7 +136,7 @@ class RefusalOracle {
 std::vector<std::uint32_t> members_of(const Case& c, const Observation& observation,
                                       std::uint32_t group) {
   std::vector<std::uint32_t> members;
-  if (c.program.misfit.at_reset) {
+  if (c.program.disagreement.at_reset) {
     if (!observation.recoveries.empty()) members = observation.recoveries.front().survivors;
   } else {
     for (std::uint32_t rank = 0; rank < c.program.world; ++rank) members.push_back(rank);

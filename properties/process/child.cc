@@ -271,4 +271,16 @@ void Child::end() {
   fd_ = -1;
 }
 
+std::string ask_in_child(const std::function<std::string()>& work, std::chrono::milliseconds limit,
+                         const std::string& silence) {
+  Child child;
+  const Status started = child.start([&](ChildLine& line) { line.send(work()); });
+  if (!started.ok()) return started.failure().detail;
+  std::string text;
+  const Child::Received received = child.receive(text, limit);
+  if (received == Child::Received::kMessage) return text;
+  if (received == Child::Received::kNothing) return silence;
+  return "the process that started it " + child.how_lost();
+}
+
 }  // namespace lockstep::properties

@@ -112,4 +112,9 @@ class Child {
   std::unique_ptr<LastWords> words_;  // of the child that runs, or was lost
 };
 
+// Runs `work` in a child, which may hang or crash, and returns what it returns; or `silence` after
+// the limit; or how the child was lost.
+std::string ask_in_child(const std::function<std::string()>& work, std::chrono::milliseconds limit,
+                         const std::string& silence);
+
 }  // namespace lockstep::properties

@@ -65,7 +65,7 @@ std::vector<Row> feature_rows() {
       {"parameters on a GPU", {"on a GPU"}},
       {"programs that must end in an error", {"an error of its own"}},
       {"constructions or resets to be refused",
-       {"a misfit at the construction", "a misfit at a reset"}},
+       {"a disagreement at the construction", "a disagreement at a reset"}},
   };
 }
 

@@ -225,7 +225,7 @@ TEST(SimLane, RankOrderedBitsDoNotDependOnBucketsViewsChecksNorTheSchedule) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   GenerateOptions options;
   // Options change below, and with them what a rank that does not fit is refused for.
-  options.capabilities = options.capabilities.without(Capability::kMisfits);
+  options.capabilities = options.capabilities.without(Capability::kDisagreements);
   options.faults = GenerateOptions::Faults::kNone;
   int compared = 0;
   int order_mattered = 0;
@@ -356,7 +356,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
   saves.saves_layout = true;
   CaseRunner saving(LaneKind::kSim, saves);
   GenerateOptions options;
-  options.capabilities = options.capabilities.without(Capability::kMisfits)
+  options.capabilities = options.capabilities.without(Capability::kDisagreements)
                              .without(Capability::kLaterBackward);  // a new run holds nothing
   options.faults = GenerateOptions::Faults::kNone;
   int compared = 0;
@@ -416,7 +416,7 @@ TEST(SimLane, BitsDoNotDependOnTheScheduleNorOnWhoSyncs) {
   CaseRunner runner(LaneKind::kSim, Subject{});
   GenerateOptions options;
   // Options change below, and with them what a rank that does not fit is refused for.
-  options.capabilities = options.capabilities.without(Capability::kMisfits);
+  options.capabilities = options.capabilities.without(Capability::kDisagreements);
   options.faults = GenerateOptions::Faults::kNone;
   int compared = 0;
   for (std::uint64_t i = 0; compared < 200; ++i) {

@@ -3,10 +3,10 @@
 
 #include "properties/observe/training_subject.h"
 #include "properties/observe/user_hook.h"
+#include "properties/subject/construction_disagreement.h"
 #include "properties/subject/diagnosis_check.h"
 #include "properties/subject/hosted_subject.h"
 #include "properties/subject/join_check.h"
-#include "properties/subject/misfit.h"
 #include "properties/subject/reducer_check.h"
 #include "properties/subject/refused_work.h"
 #include "properties/subject/subject_factory.h"
@@ -56,13 +56,12 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
 
   // Tries the first reducer alone. A rank that does not fit its peers' reset is, as a rule, one
   // that is constructed beside it.
-  Status attempt(const MisfitAttempt& a) override {
-    const reference::MisfitKind kind = a.program.misfit.kind;
+  Status attempt(const DisagreeingAttempt& a) override {
+    const reference::DisagreementKind kind = a.program.disagreement.kind;
     Membership membership = a.memberships.front();
-    if (a.does_not_fit && has_misfit_group(kind))
-      membership = with_misfit_group(a.program, membership);
+    if (a.disagrees && changes_group(kind)) membership = with_changed_group(a.program, membership);
     const bool is_reset = a.is_reset && !has_failed_to_begin();
-    if (is_reset && (!a.does_not_fit || has_misfit_group(kind)))
+    if (is_reset && (!a.disagrees || changes_group(kind)))
       return users_.front().parallel->reset(std::move(membership));
     if (is_reset) users_.clear();
     const std::uint32_t reducers = reference::reducer_count(a.program);
@@ -71,8 +70,8 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
     Result<ConstructionInputs> inputs = inputs_of(0, a.parameters, a.buffers, a.program, a.engine,
                                                   a.environment, std::move(membership));
     if (!inputs) return inputs.error();
-    if (a.does_not_fit && !has_misfit_group(kind))
-      apply_misfit(a.program, reducers > 1 ? share : a.program, a.parameters, *inputs);
+    if (a.disagrees && !changes_group(kind))
+      disagree(a.program, reducers > 1 ? share : a.program, a.parameters, *inputs);
     auto made = make(std::move(*inputs), a.engine);
     return made ? Status() : made.error();
   }

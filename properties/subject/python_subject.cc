@@ -15,6 +15,7 @@
 
 #include "properties/process/child.h"
 #include "properties/process/process_end.h"
+#include "properties/process/shell_word.h"
 #include "properties/subject/declared_sums.h"
 #include "properties/subject/torch_subject.h"
 
@@ -50,12 +51,6 @@ std::string interpreter() {
   return named != nullptr && *named != '\0' ? named : "python3";
 }
 
-std::string quoted_for_shell(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 // Returns what the command prints on standard output, or, without any, how it ended.
 std::string output_of(const std::string& command) {
   std::FILE* pipe = ::popen(("exec 2>/dev/null; exec " + command).c_str(), "r");
@@ -76,20 +71,8 @@ std::string output_of(const std::string& command) {
 
 // Runs the command in a child process, as a file may hang while it is loaded.
 std::string ask(const std::string& command) {
-  Child child;
-  const Status started = child.start([&](ChildLine& line) { line.send(output_of(command)); });
-  if (!started.ok()) return started.failure().detail;
-  std::string text;
-  switch (child.receive(text, kLoadLimit)) {
-    case Child::Received::kMessage:
-      return text;
-    case Child::Received::kNothing:
-      return fmt::format("it has not loaded the file within {} s", kLoadLimit.count());
-    case Child::Received::kFinished:
-    case Child::Received::kLost:
-      break;
-  }
-  return "the process that started it " + child.how_lost();
+  return ask_in_child([&] { return output_of(command); }, kLoadLimit,
+                      fmt::format("it has not loaded the file within {} s", kLoadLimit.count()));
 }
 
 std::optional<Named> named(const std::string& which) {
@@ -186,7 +169,7 @@ Result<std::string> describe_python() {
   const std::string script =
       "import sys, platform, torch; print(sys.executable); print(platform.python_version()); "
       "print(torch.__version__)";
-  const std::string answer = ask(quoted_for_shell(python) + " -c " + quoted_for_shell(script));
+  const std::string answer = ask(command_line_of({python, "-c", script}));
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < answer.size();) {
     const std::size_t end = std::min(answer.find('\n', at), answer.size());
@@ -223,9 +206,9 @@ Result<Subject> python_subject(const std::string& which) {
   subject.rank_arguments = {ranks.string(), fs::absolute(name->file, error).string(),
                             name->function};
   subject.capabilities = {};
-  std::string command = quoted_for_shell(subject.rank_program);
-  for (const std::string& each : subject.rank_arguments) command += " " + quoted_for_shell(each);
-  const std::string wrong = read_answer(ask(command + " probe"), subject);
+  std::vector<std::string> command = {subject.rank_program};
+  command.insert(command.end(), subject.rank_arguments.begin(), subject.rank_arguments.end());
+  const std::string wrong = read_answer(ask(command_line_of(command) + " probe"), subject);
   if (wrong.empty()) return subject;
   return refuse_subject(fmt::format("the subject '{}' cannot be used: {}: {}", subject.name(),
                                     subject.rank_program, wrong));

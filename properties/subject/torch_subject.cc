@@ -40,20 +40,8 @@ std::string answer_of(const fs::path& program) {
 
 // Does so in a child process, as a libtorch may hang while it is loaded.
 std::string probe(const fs::path& program) {
-  Child child;
-  const Status started = child.start([&](ChildLine& line) { line.send(answer_of(program)); });
-  if (!started.ok()) return started.failure().detail;
-  std::string text;
-  switch (child.receive(text, kProbeLimit)) {
-    case Child::Received::kMessage:
-      return text;
-    case Child::Received::kNothing:
-      return fmt::format("it says nothing within {} s", kProbeLimit.count());
-    case Child::Received::kFinished:
-    case Child::Received::kLost:
-      break;
-  }
-  return "the process that started it " + child.how_lost();
+  return ask_in_child([&] { return answer_of(program); }, kProbeLimit,
+                      fmt::format("it says nothing within {} s", kProbeLimit.count()));
 }
 
 fs::path own_folder() {

@@ -86,7 +86,9 @@ class Facts {
     if (fact == "all steps succeed") return first_error();
     if (fact == "an error") return first_error().empty() ? "no step fails" : "";
     if (fact == "refused")
-      return program_.misfit.kind == reference::MisfitKind::kNone ? "the case has no misfit" : "";
+      return program_.disagreement.kind == reference::DisagreementKind::kNone
+                 ? "the case has no disagreement"
+                 : "";
     if (fact.starts_with("buckets ")) return check_buckets(fact.substr(8));
     unsigned step = 0;
     int end = 0;
