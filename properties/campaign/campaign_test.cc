@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "properties/campaign/part_log.h"
 #include "properties/campaign/plan.h"
-#include "properties/campaign/shard_log.h"
 #include "properties/campaign/summary.h"
 
 namespace lockstep::properties {
@@ -29,20 +29,21 @@ FailureRecord failure(std::uint64_t index) {
 }
 
 std::string whole_log() {
-  return to_line(Shard{1, 3}) + to_line(StartRecord{1'000, "a", 7, 2, 30}) + to_line(block(0, 4)) +
-         to_line(failure(13)) + to_line(ShrunkRecord{13, true, "shard-0001/13.json"}) +
-         to_line(block(4, 10)) + to_line(EndRecord{1'100, "the time was over"});
+  return to_line(CampaignPart{1, 3}) + to_line(StartRecord{1'000, "a", 7, 2, 30}) +
+         to_line(block(0, 4)) + to_line(failure(13)) +
+         to_line(ShrunkRecord{13, true, "part-0001/13.json"}) + to_line(block(4, 10)) +
+         to_line(EndRecord{1'100, "the time was over"});
 }
 
-ShardHistory read(const std::string& text, std::size_t* whole = nullptr) {
+PartHistory read(const std::string& text, std::size_t* whole = nullptr) {
   std::size_t bytes = 0;
-  Result<ShardHistory> history = history_of(text, "log", bytes);
+  Result<PartHistory> history = history_of(text, "log", bytes);
   EXPECT_TRUE(history) << history.error().failure().detail;
   if (whole != nullptr) *whole = bytes;
-  return history ? *history : ShardHistory();
+  return history ? *history : PartHistory();
 }
 
-std::uint64_t cases_in(const ShardHistory& history) {
+std::uint64_t cases_in(const PartHistory& history) {
   std::uint64_t cases = 0;
   for (const BlockRecord& each : history.blocks) cases += each.end - each.begin;
   return cases;
@@ -50,17 +51,17 @@ std::uint64_t cases_in(const ShardHistory& history) {
 
 CampaignPlan plan_of_three() {
   CampaignPlan plan;
-  plan.shards = 3;
+  plan.parts = 3;
   plan.lane = "sim";
   plan.subject = "reducer";
   plan.faults = "swarm";
   return plan;
 }
 
-TEST(ShardLog, SaysWhatWasWritten) {
-  const ShardHistory history = read(whole_log());
-  EXPECT_EQ(history.shard.number, 1u);
-  EXPECT_EQ(history.shard.count, 3u);
+TEST(PartLog, SaysWhatWasWritten) {
+  const PartHistory history = read(whole_log());
+  EXPECT_EQ(history.part.number, 1u);
+  EXPECT_EQ(history.part.count, 3u);
   ASSERT_EQ(history.starts.size(), 1u);
   EXPECT_EQ(history.starts[0].cases, 30u);
   EXPECT_EQ(cases_in(history), 10u);
@@ -73,12 +74,12 @@ TEST(ShardLog, SaysWhatWasWritten) {
   EXPECT_TRUE(history.dropped_lines.empty());
 }
 
-TEST(ShardLog, LosesOnlyTheTornLineWhereverItIsCutOff) {
+TEST(PartLog, LosesOnlyTheTornLineWhereverItIsCutOff) {
   const std::string log = whole_log();
   for (std::size_t cut = 0; cut <= log.size(); ++cut) {
     std::size_t whole = 0;
     const std::string text = log.substr(0, cut);
-    const ShardHistory history = read(text, &whole);
+    const PartHistory history = read(text, &whole);
     const std::size_t end = text.rfind('\n');
     EXPECT_EQ(whole, end == std::string::npos ? 0 : end + 1);
     EXPECT_TRUE(history.dropped_lines.empty());
@@ -88,11 +89,11 @@ TEST(ShardLog, LosesOnlyTheTornLineWhereverItIsCutOff) {
   }
 }
 
-TEST(ShardLog, ALineInTheMiddleThatIsNotWholeIsDroppedAndRunsAgain) {
-  std::string log = to_line(Shard{0, 1}) + to_line(block(0, 4));
+TEST(PartLog, ALineInTheMiddleThatIsNotWholeIsDroppedAndRunsAgain) {
+  std::string log = to_line(CampaignPart{0, 1}) + to_line(block(0, 4));
   const std::string torn = to_line(block(4, 8));
   log += torn.substr(0, torn.size() / 2) + "\n" + to_line(block(8, 12));
-  const ShardHistory history = read(log);
+  const PartHistory history = read(log);
   EXPECT_EQ(history.dropped_lines, std::vector<std::size_t>{3});
   EXPECT_EQ(cases_in(history), 8u);
   const OpenRange range = first_open_range(history.blocks);
@@ -100,38 +101,38 @@ TEST(ShardLog, ALineInTheMiddleThatIsNotWholeIsDroppedAndRunsAgain) {
   EXPECT_EQ(range.end, std::optional<std::uint64_t>(8));
 }
 
-TEST(ShardLog, RecordsOfOtherKindsAreDropped) {
-  const std::string log =
-      to_line(Shard{0, 1}) + "{\"block\":{\"begin\":0}}\n[1]\n{\"x\":1}\n\n" + to_line(block(0, 2));
-  const ShardHistory history = read(log);
+TEST(PartLog, RecordsOfOtherKindsAreDropped) {
+  const std::string log = to_line(CampaignPart{0, 1}) +
+                          "{\"block\":{\"begin\":0}}\n[1]\n{\"x\":1}\n\n" + to_line(block(0, 2));
+  const PartHistory history = read(log);
   EXPECT_EQ(history.dropped_lines, (std::vector<std::size_t>{2, 3, 4, 5}));
   EXPECT_EQ(cases_in(history), 2u);
 }
 
-TEST(ShardLog, AFileOfAnotherKindIsRefused) {
+TEST(PartLog, AFileOfAnotherKindIsRefused) {
   for (const char* text :
-       {"hello\n", "{}\n", "{\"lockstep_shard\":2}\n", "{\"lockstep_shard\":1}\n"}) {
+       {"hello\n", "{}\n", "{\"lockstep_part\":2}\n", "{\"lockstep_part\":1}\n"}) {
     std::size_t whole = 0;
-    const Result<ShardHistory> history = history_of(text, "some.log", whole);
+    const Result<PartHistory> history = history_of(text, "some.log", whole);
     ASSERT_FALSE(history) << text;
-    EXPECT_NE(history.error().failure().detail.find("some.log is not the log of a shard"),
+    EXPECT_NE(history.error().failure().detail.find("some.log is not the log of a part"),
               std::string::npos);
   }
 }
 
-TEST(ShardLog, CasesThatRanTwiceCountOnce) {
-  const ShardHistory history = read(to_line(Shard{0, 1}) + to_line(block(0, 4)) +
-                                    to_line(block(2, 6)) + to_line(block(4, 6)));
+TEST(PartLog, CasesThatRanTwiceCountOnce) {
+  const PartHistory history = read(to_line(CampaignPart{0, 1}) + to_line(block(0, 4)) +
+                                   to_line(block(2, 6)) + to_line(block(4, 6)));
   EXPECT_EQ(cases_in(history), 6u);
   EXPECT_EQ(history.repeated_cases, 4u);
 }
 
-TEST(ShardLog, PositionsOfAllShardsAreAllCases) {
-  for (std::uint64_t shards : {1u, 2u, 3u, 7u})
+TEST(PartLog, PositionsOfAllPartsAreAllCases) {
+  for (std::uint64_t parts : {1u, 2u, 3u, 7u})
     for (std::uint64_t cases : {0u, 1u, 2u, 20u, 21u}) {
       std::uint64_t sum = 0;
-      for (std::uint64_t s = 0; s < shards; ++s) sum += positions_of({s, shards}, cases);
-      EXPECT_EQ(sum, cases) << shards;
+      for (std::uint64_t s = 0; s < parts; ++s) sum += positions_of({s, parts}, cases);
+      EXPECT_EQ(sum, cases) << parts;
     }
 }
 
@@ -149,7 +150,7 @@ TEST(CampaignPlan, AnotherRunIsRefusedWithTheDifference) {
   has(difference([](CampaignPlan& p) { p.commit = "abc"; }), "begin another folder");
   has(difference([](CampaignPlan& p) { p.program = "9"; }), "begin another folder");
   has(difference([](CampaignPlan& p) { p.seed = 2; }), "has seed 1, and this run 2");
-  has(difference([](CampaignPlan& p) { p.shards = 4; }), "has shards 3, and this run 4");
+  has(difference([](CampaignPlan& p) { p.parts = 4; }), "has parts 3, and this run 4");
   has(difference([](CampaignPlan& p) { p.lane = "gloo"; }), "has lane sim, and this run gloo");
   has(difference([](CampaignPlan& p) { p.subject = "x"; }), "has subject reducer");
   has(difference([](CampaignPlan& p) { p.faults = "none"; }), "has --faults swarm");
@@ -157,17 +158,21 @@ TEST(CampaignPlan, AnotherRunIsRefusedWithTheDifference) {
   const Result<CampaignPlan> again = plan_from_json(to_json(plan), "file");
   ASSERT_TRUE(again);
   EXPECT_EQ(plan_difference(plan, *again, "dir"), "");
-  EXPECT_FALSE(plan_from_json("{\"lockstep_campaign\": 2}", "file"));
+  const auto of_earlier = plan_from_json("{\"lockstep_campaign\": 1}", "file");
+  ASSERT_FALSE(of_earlier);
+  EXPECT_NE(of_earlier.error().failure().detail.find("use the lockstep that began it"),
+            std::string::npos);
   EXPECT_FALSE(plan_from_json("{\"lockstep_cam", "file"));
 }
 
-TEST(CampaignSummary, AddsAllShardsUp) {
-  const ShardHistory empty = read(to_line(Shard{0, 3}) + to_line(StartRecord{900, "b", 8, 1, 30}));
+TEST(CampaignSummary, AddsAllPartsUp) {
+  const PartHistory empty =
+      read(to_line(CampaignPart{0, 3}) + to_line(StartRecord{900, "b", 8, 1, 30}));
   CampaignSummary summary = summarize(plan_of_three(), {empty, read(whole_log())}, {0});
-  ASSERT_EQ(summary.shards.size(), 3u);
-  EXPECT_EQ(summary.shards[0].state, "running");
-  EXPECT_EQ(summary.shards[1].state, "complete");
-  EXPECT_EQ(summary.shards[2].state, "has not begun");
+  ASSERT_EQ(summary.parts.size(), 3u);
+  EXPECT_EQ(summary.parts[0].state, "running");
+  EXPECT_EQ(summary.parts[1].state, "complete");
+  EXPECT_EQ(summary.parts[2].state, "has not begun");
   EXPECT_EQ(summary.total.counts.cases, 10u);
   EXPECT_EQ(summary.total.coverage.features.at("ranks 2"), 10u);
   EXPECT_EQ(summary.smallest.at("ranks 2").index, 0u);

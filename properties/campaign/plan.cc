@@ -26,7 +26,7 @@ struct Entry {
 };
 
 constexpr std::array<Entry, 8> kEntries{
-    {{"shards", [](const CampaignPlan& plan) { return fmt::format("{}", plan.shards); }},
+    {{"parts", [](const CampaignPlan& plan) { return fmt::format("{}", plan.parts); }},
      {"seed", [](const CampaignPlan& plan) { return fmt::format("{}", plan.seed); }},
      {"lane", [](const CampaignPlan& plan) { return plan.lane; }},
      {"subject", [](const CampaignPlan& plan) { return plan.subject; }},
@@ -43,7 +43,7 @@ std::string to_json(const CampaignPlan& plan) {
   return Json{{"lockstep_campaign", kCampaignVersion},
               {"program", plan.program},
               {"commit", plan.commit},
-              {"shards", plan.shards},
+              {"parts", plan.parts},
               {"seed", plan.seed},
               {"lane", plan.lane},
               {"subject", plan.subject},
@@ -68,7 +68,7 @@ Result<CampaignPlan> plan_from_json(const std::string& text, const std::string& 
           invalid(fmt::format("{} has version {} of a campaign's files, and this program "
                               "reads version {}: use the lockstep that began it",
                               source, version, kCampaignVersion)));
-    return CampaignPlan{json.at("program"), json.at("commit"),  json.at("shards"),
+    return CampaignPlan{json.at("program"), json.at("commit"),  json.at("parts"),
                         json.at("seed"),    json.at("lane"),    json.at("subject"),
                         json.at("against"), json.at("faults"),  json.at("transport"),
                         json.at("policy"),  json.at("features")};

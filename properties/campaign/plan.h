@@ -1,6 +1,6 @@
-// CampaignPlan: what all shards of a campaign have in common. The first shard writes it to
+// CampaignPlan: what all parts of a campaign have in common. The first part writes it to
 // campaign.json in the campaign's folder, and every process that comes later must agree with it.
-// Counters in the logs of the shards are in the order of the plan's features.
+// Counters in the logs of the parts are in the order of the plan's features.
 //
 // Threads: any. Failure: one line that says which value differs, and what to do.
 #pragma once
@@ -15,12 +15,12 @@
 
 namespace lockstep::properties {
 
-constexpr int kCampaignVersion = 1;  // of the files
+constexpr int kCampaignVersion = 2;  // of the files
 
 struct CampaignPlan {
   std::string program;  // the version of lockstep
   std::string commit;
-  std::uint64_t shards = 1;
+  std::uint64_t parts = 1;
   std::uint64_t seed = 1;
   std::string lane;
   std::string subject;

@@ -13,7 +13,7 @@
 namespace lockstep::properties {
 namespace {
 
-constexpr std::size_t kMaxShardLines = 64;
+constexpr std::size_t kMaxPartLines = 64;
 constexpr std::size_t kMaxUnseen = 8;
 
 template <typename Key, typename Value>
@@ -39,37 +39,37 @@ void add_block(const RunReport& run, RunReport& total) {
   add_counts(run.counts.unspecified, total.counts.unspecified);
 }
 
-std::string state_of(const ShardHistory& history, bool is_running, bool is_complete) {
+std::string state_of(const PartHistory& history, bool is_running, bool is_complete) {
   if (is_running) return "running";
   if (is_complete) return "complete";
   if (history.end) return history.end->why;
   return "ended in the middle; start it again";
 }
 
-void note_remarks(const ShardHistory& history, std::vector<std::string>& remarks) {
+void note_remarks(const PartHistory& history, std::vector<std::string>& remarks) {
   if (!history.dropped_lines.empty())
     remarks.push_back(fmt::format(
-        "the log of shard {} has {} not whole (line {}); what was there runs again when the shard "
+        "the log of part {} has {} not whole (line {}); what was there runs again when the part "
         "starts",
-        history.shard.number,
+        history.part.number,
         history.dropped_lines.size() == 1
             ? "1 line that is"
             : fmt::format("{} lines that are", history.dropped_lines.size()),
         fmt::join(history.dropped_lines, ", ")));
   if (history.repeated_cases > 0)
     remarks.push_back(fmt::format(
-        "shard {} has run {} cases twice, which count once: two processes have had its lock; use a "
+        "part {} has run {} cases twice, which count once: two processes have had its lock; use a "
         "file system whose locks hold",
-        history.shard.number, history.repeated_cases));
+        history.part.number, history.repeated_cases));
 }
 
 // Cases and features over time, and since when there was no new feature.
-void add_progress(const std::vector<ShardHistory>& shards, CampaignSummary& summary) {
+void add_progress(const std::vector<PartHistory>& parts, CampaignSummary& summary) {
   std::vector<std::pair<std::int64_t, const BlockRecord*>> blocks;
   std::optional<std::int64_t> start;
-  for (const ShardHistory& shard : shards) {
-    for (const StartRecord& each : shard.starts) start = std::min(start.value_or(each.at), each.at);
-    for (const BlockRecord& block : shard.blocks) blocks.emplace_back(block.at, &block);
+  for (const PartHistory& part : parts) {
+    for (const StartRecord& each : part.starts) start = std::min(start.value_or(each.at), each.at);
+    for (const BlockRecord& block : part.blocks) blocks.emplace_back(block.at, &block);
   }
   std::sort(blocks.begin(), blocks.end());
   std::set<std::string> features;
@@ -93,20 +93,20 @@ bool is_smaller(const SmallCase& a, const SmallCase& b) {
   return std::tie(a.size, a.index) < std::tie(b.size, b.index);
 }
 
-void add_shard(const ShardHistory& history, CampaignSummary& summary) {
-  ShardSummary& shard = summary.shards.at(history.shard.number);
+void add_part(const PartHistory& history, CampaignSummary& summary) {
+  PartSummary& part = summary.parts.at(history.part.number);
   for (const BlockRecord& block : history.blocks) {
     add_block(block.run, summary.total);
-    shard.cases += block.end - block.begin;
-    shard.seconds += block.run.seconds;
+    part.cases += block.end - block.begin;
+    part.seconds += block.run.seconds;
     for (const auto& [feature, small] : block.smallest) {
       const auto [at, is_new] = summary.smallest.try_emplace(feature, small);
       if (!is_new && is_smaller(small, at->second)) at->second = small;
     }
   }
-  shard.failures = history.failures.size();
+  part.failures = history.failures.size();
   for (const auto& [index, failure] : history.failures) {
-    CampaignFailure each{history.shard.number, failure, {}};
+    CampaignFailure each{history.part.number, failure, {}};
     const auto shrunk = history.shrunk.find(index);
     if (shrunk != history.shrunk.end()) each.shrunk = shrunk->second;
     summary.failures.push_back(std::move(each));
@@ -114,19 +114,19 @@ void add_shard(const ShardHistory& history, CampaignSummary& summary) {
   note_remarks(history, summary.remarks);
 }
 
-std::string shards_text(const CampaignSummary& summary) {
-  std::string out = "shard      cases       of  failing  a second  state\n";
+std::string parts_text(const CampaignSummary& summary) {
+  std::string out = " part      cases       of  failing  a second  state\n";
   std::map<std::string, std::size_t> left_out;
-  for (std::size_t i = 0; i < summary.shards.size(); ++i) {
-    const ShardSummary& shard = summary.shards[i];
-    if (i >= kMaxShardLines) {
-      ++left_out[shard.state];
+  for (std::size_t i = 0; i < summary.parts.size(); ++i) {
+    const PartSummary& part = summary.parts[i];
+    if (i >= kMaxPartLines) {
+      ++left_out[part.state];
       continue;
     }
-    const double rate = shard.seconds > 0 ? static_cast<double>(shard.cases) / shard.seconds : 0;
-    out += fmt::format("{:5} {:10} {:>8}  {:7} {:9.0f}  {}\n", shard.shard.number, shard.cases,
-                       shard.of_cases ? fmt::format("{}", *shard.of_cases) : "-", shard.failures,
-                       rate, shard.state);
+    const double rate = part.seconds > 0 ? static_cast<double>(part.cases) / part.seconds : 0;
+    out += fmt::format("{:5} {:10} {:>8}  {:7} {:9.0f}  {}\n", part.part.number, part.cases,
+                       part.of_cases ? fmt::format("{}", *part.of_cases) : "-", part.failures, rate,
+                       part.state);
   }
   for (const auto& [state, count] : left_out) out += fmt::format("and {} more: {}\n", count, state);
   return out;
@@ -157,37 +157,37 @@ std::string counts_line(const char* title, const std::map<std::string, std::uint
 
 }  // namespace
 
-CampaignSummary summarize(const CampaignPlan& plan, const std::vector<ShardHistory>& shards,
+CampaignSummary summarize(const CampaignPlan& plan, const std::vector<PartHistory>& parts,
                           const std::set<std::uint64_t>& running) {
   CampaignSummary summary;
   summary.plan = plan;
-  for (const ShardHistory& history : shards)
+  for (const PartHistory& history : parts)
     for (const StartRecord& start : history.starts)
       if (start.cases != 0) summary.cases = std::max(summary.cases.value_or(0), start.cases);
-  for (std::uint64_t s = 0; s < plan.shards; ++s) {
-    ShardSummary shard;
-    shard.shard = {s, plan.shards};
-    shard.state = "has not begun";
-    if (summary.cases) shard.of_cases = positions_of(shard.shard, *summary.cases);
-    summary.shards.push_back(std::move(shard));
+  for (std::uint64_t s = 0; s < plan.parts; ++s) {
+    PartSummary part;
+    part.part = {s, plan.parts};
+    part.state = "has not begun";
+    if (summary.cases) part.of_cases = positions_of(part.part, *summary.cases);
+    summary.parts.push_back(std::move(part));
   }
   summary.total.lane = plan.lane;
   summary.total.subject = plan.subject;
   summary.total.against = plan.against;
   summary.total.seed = plan.seed;
   summary.total.commit = plan.commit;
-  for (const ShardHistory& history : shards) {
-    if (history.shard.number >= plan.shards) continue;
-    add_shard(history, summary);
-    ShardSummary& shard = summary.shards[history.shard.number];
-    shard.state = state_of(history, running.contains(history.shard.number),
-                           shard.of_cases && shard.cases >= *shard.of_cases);
+  for (const PartHistory& history : parts) {
+    if (history.part.number >= plan.parts) continue;
+    add_part(history, summary);
+    PartSummary& part = summary.parts[history.part.number];
+    part.state = state_of(history, running.contains(history.part.number),
+                          part.of_cases && part.cases >= *part.of_cases);
   }
   std::sort(summary.failures.begin(), summary.failures.end(),
             [](const CampaignFailure& a, const CampaignFailure& b) {
               return a.found.index < b.found.index;
             });
-  add_progress(shards, summary);
+  add_progress(parts, summary);
   return summary;
 }
 
@@ -247,16 +247,16 @@ std::string to_text(const CampaignSummary& summary) {
   const CampaignPlan& plan = summary.plan;
   const RunReport& total = summary.total;
   std::string out = fmt::format(
-      "{} lane, subject {}{}, seed {}, {} shards, commit {}\n", plan.lane, plan.subject,
-      plan.against.empty() ? "" : " against " + plan.against, plan.seed, plan.shards, plan.commit);
-  out += shards_text(summary);
+      "{} lane, subject {}{}, seed {}, {} parts, commit {}\n", plan.lane, plan.subject,
+      plan.against.empty() ? "" : " against " + plan.against, plan.seed, plan.parts, plan.commit);
+  out += parts_text(summary);
   std::string share;
   if (summary.cases)
     share = fmt::format(" of {} ({:.0f} %)", *summary.cases,
                         100.0 * static_cast<double>(total.counts.cases) /
                             static_cast<double>(std::max<std::uint64_t>(*summary.cases, 1)));
   out +=
-      fmt::format("cases: {}{}, {} ok, {} ok with faults, {} failing, in {:.0f} s of all shards\n",
+      fmt::format("cases: {}{}, {} ok, {} ok with faults, {} failing, in {:.0f} s of all parts\n",
                   total.counts.cases, share, total.counts.ok, total.counts.faulted_ok,
                   summary.failures.size(), total.seconds);
   out += counts_line("faults fired:", total.coverage.faults_fired);

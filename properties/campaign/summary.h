@@ -1,4 +1,4 @@
-// CampaignSummary: what all shards of a campaign have done together, and their failures by how they
+// CampaignSummary: what all parts of a campaign have done together, and their failures by how they
 // end. Every case counts once.
 //
 // These are pure functions of their arguments.
@@ -11,14 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "properties/campaign/part_log.h"
 #include "properties/campaign/plan.h"
-#include "properties/campaign/shard_log.h"
 
 namespace lockstep::properties {
 
 // A failing case, and what is left of it after shrinking.
 struct CampaignFailure {
-  std::uint64_t shard = 0;
+  std::uint64_t part = 0;
   FailureRecord found;
   std::optional<ShrunkRecord> shrunk;  // nothing: it was not made small
 };
@@ -31,8 +31,8 @@ struct Ending {
   std::vector<std::string> case_files;  // of those that were made small and failed again
 };
 
-struct ShardSummary {
-  Shard shard;
+struct PartSummary {
+  CampaignPart part;
   std::uint64_t cases = 0;
   std::optional<std::uint64_t> of_cases;  // if the campaign has an end
   std::uint64_t failures = 0;
@@ -42,8 +42,8 @@ struct ShardSummary {
 
 struct CampaignSummary {
   CampaignPlan plan;
-  std::vector<ShardSummary> shards;    // all of the plan, also those that have not begun
-  RunReport total;                     // without failures; seconds are those of all shards together
+  std::vector<PartSummary> parts;      // all of the plan, also those that have not begun
+  RunReport total;                     // without failures; seconds are those of all parts together
   std::optional<std::uint64_t> cases;  // of the whole campaign, if it has an end
   std::map<std::string, SmallCase> smallest;  // by feature
   std::vector<CampaignFailure> failures;      // ascending by index
@@ -52,8 +52,8 @@ struct CampaignSummary {
   std::uint64_t last_feature_cases = 0;
 };
 
-// `running` has the numbers of the shards that a process runs.
-CampaignSummary summarize(const CampaignPlan& plan, const std::vector<ShardHistory>& shards,
+// `running` has the numbers of the parts that a process runs.
+CampaignSummary summarize(const CampaignPlan& plan, const std::vector<PartHistory>& parts,
                           const std::set<std::uint64_t>& running);
 
 // The failures of the summary, the ending of most of them first.

@@ -11,19 +11,19 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kReportVersion = 1;
 
-Json json_of_shard(const ShardSummary& shard) {
-  Json json = {{"shard", shard.shard.number},
-               {"cases", shard.cases},
-               {"failures", shard.failures},
-               {"seconds", shard.seconds},
-               {"state", shard.state}};
-  if (shard.of_cases) json["of_cases"] = *shard.of_cases;
+Json json_of_part(const PartSummary& part) {
+  Json json = {{"part", part.part.number},
+               {"cases", part.cases},
+               {"failures", part.failures},
+               {"seconds", part.seconds},
+               {"state", part.state}};
+  if (part.of_cases) json["of_cases"] = *part.of_cases;
   return json;
 }
 
 Json json_of_failure(const CampaignFailure& failure) {
   Json json = {{"index", failure.found.index},
-               {"shard", failure.shard},
+               {"part", failure.part},
                {"exit_code", static_cast<int>(failure.found.failing)},
                {"oracle", failure.found.oracle},
                {"faults_fired", failure.found.fired}};
@@ -69,12 +69,12 @@ std::string to_json(const CampaignSummary& summary) {
                {"unspecified", Json(total.counts.unspecified)},
                {"determinism",
                 {{"pairs", total.determinism.pairs}, {"mismatches", total.determinism.mismatches}}},
-               {"shards", Json::array()},
+               {"parts", Json::array()},
                {"failures", Json::array()},
                {"smallest", json_of_pairs(summary)},
                {"notes", summary.remarks}};
   if (summary.cases) json["of_cases"] = *summary.cases;
-  for (const ShardSummary& shard : summary.shards) json["shards"].push_back(json_of_shard(shard));
+  for (const PartSummary& part : summary.parts) json["parts"].push_back(json_of_part(part));
   for (const CampaignFailure& failure : summary.failures)
     json["failures"].push_back(json_of_failure(failure));
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -48,8 +48,8 @@ struct Arguments {
   CorpusCheckOptions corpus_check;
   FuzzOptions fuzz;
   std::string campaign;  // empty: none
-  std::string shard = "auto";
-  std::uint64_t shards = 0;  // 0: as --shard or the environment says
+  std::string part = "auto";
+  std::uint64_t parts = 0;  // 0: as --part or the environment says
   double block_seconds = CampaignOptions().block_seconds;
   CampaignCommandOptions campaign_command;
   HostsOptions hosts;

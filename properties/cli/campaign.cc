@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "properties/campaign/shard_files.h"
+#include "properties/campaign/part_files.h"
 #include "properties/campaign/summary.h"
 #include "properties/case/case_json.h"
 #include "properties/cli/output.h"
@@ -25,12 +25,12 @@ namespace {
 Result<CampaignSummary> read_campaign(const std::string& folder) {
   const Result<CampaignPlan> plan = read_plan(folder);
   if (!plan) return failed(plan.error());
-  const Result<std::vector<ShardHistory>> shards = read_shards(folder);
-  if (!shards) return failed(shards.error());
+  const Result<std::vector<PartHistory>> parts = read_parts(folder);
+  if (!parts) return failed(parts.error());
   std::set<std::uint64_t> running;
-  for (const ShardHistory& shard : *shards)
-    if (is_running(folder, shard.shard.number)) running.insert(shard.shard.number);
-  return summarize(*plan, *shards, running);
+  for (const PartHistory& part : *parts)
+    if (is_running(folder, part.part.number)) running.insert(part.part.number);
+  return summarize(*plan, *parts, running);
 }
 
 int code_of(const CampaignSummary& summary) {

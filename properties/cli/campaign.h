@@ -1,5 +1,5 @@
 // campaign: many processes, on many machines, fuzz one seed together, in one folder. Each runs a
-// shard (`fuzz --campaign`); `campaign report|merge` look at what all of them have done. See
+// part (`fuzz --campaign`); `campaign report|merge` look at what all of them have done. See
 // properties/campaign/README.md.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace lockstep::properties {
 
-// Runs one shard of the campaign in options.campaign->folder. Returns 0, the exit code of the
-// shard's first failure, 1 if the folder is another campaign's or cannot be written, 2 if the run
-// is inconclusive, and 130 after Ctrl-C. A shard that starts again goes on where it stopped.
-int run_shard(const FuzzOptions& options);
+// Runs one part of the campaign in options.campaign->folder. Returns 0, the exit code of the
+// part's first failure, 1 if the folder is another campaign's or cannot be written, 2 if the run
+// is inconclusive, and 130 after Ctrl-C. A part that starts again goes on where it stopped.
+int run_part(const FuzzOptions& options);
 
 struct CampaignCommandOptions {
   std::string folder;

@@ -81,21 +81,21 @@ std::string resolve_fuzz(Arguments& arguments, const CLI::App& command, LaneKind
   return status.ok() ? std::string() : status.failure().detail;
 }
 
-// Fills in what makes this run a shard of a campaign. Returns an error text if it cannot be one.
+// Fills in what makes this run a part of a campaign. Returns an error text if it cannot be one.
 std::string resolve_campaign(const Arguments& arguments, const CLI::App& command,
                              FuzzOptions& options) {
   if (options.lanes.size() != 1)
     return "--campaign: a campaign has one lane, so give --lane sim, gloo or nccl";
   if (options.lanes.front() == LaneKind::kHosts)
-    return "--campaign: the lane hosts has no campaigns: use its hosts as shards of the lane gloo";
-  const auto shards =
-      arguments.shards == 0 ? std::nullopt : std::optional<std::uint64_t>(arguments.shards);
-  const Result<Shard> shard = resolve_shard(arguments.shard, shards, [](const char* name) {
+    return "--campaign: the lane hosts has no campaigns: use its hosts as parts of the lane gloo";
+  const auto parts =
+      arguments.parts == 0 ? std::nullopt : std::optional<std::uint64_t>(arguments.parts);
+  const Result<CampaignPart> part = resolve_part(arguments.part, parts, [](const char* name) {
     return static_cast<const char*>(::getenv(name));
   });
-  if (!shard) return shard.error().failure().detail;
+  if (!part) return part.error().failure().detail;
   options.campaign =
-      CampaignOptions{LOCKSTEP_VERSION,       arguments.campaign,  *shard,
+      CampaignOptions{LOCKSTEP_VERSION,       arguments.campaign,  *part,
                       arguments.faults,       arguments.transport, command.count("--seed") != 0,
                       arguments.block_seconds};
   return {};
@@ -113,7 +113,7 @@ int fuzz(Arguments& arguments, const CLI::App& command) {
   if (arguments.campaign.empty()) return run_fuzz(options);
   if (const std::string wrong = resolve_campaign(arguments, command, options); !wrong.empty())
     return complain(wrong);
-  return run_shard(options);
+  return run_part(options);
 }
 
 // The case itself must be one that the subject can run: otherwise nothing was fixed.
@@ -206,24 +206,24 @@ void add_run_of_cases(CLI::App& command, FuzzOptions& f) {
   command.add_flag("--verbose", f.is_verbose, "print at the end all that was counted");
 }
 
-// The options of a shard. A shard goes on after a failure, and writes to the campaign's folder.
-void add_shard(CLI::App& command, Arguments& arguments) {
+// The options of a part. A part goes on after a failure, and writes to the campaign's folder.
+void add_part(CLI::App& command, Arguments& arguments) {
   CLI::Option* campaign = command.add_option(
       "--campaign", arguments.campaign,
-      "run a shard of the campaign in this folder, which many machines may share");
+      "run a part of the campaign in this folder, which many machines may share");
   for (const char* other : {"--out", "--json", "--junit", "--html", "--keep-going", "--fresh",
                             "--states", "--metamorphic", "--interleaved"})
     campaign->excludes(command.get_option(other));
   command
-      .add_option("--shard", arguments.shard,
-                  "which shard: I/N, or auto, which is as Slurm, Kubernetes, Open MPI or PMI say")
+      .add_option("--part,--shard", arguments.part,
+                  "which part: I/N, or auto, which is as Slurm, Kubernetes, Open MPI or PMI say")
       ->capture_default_str()
       ->needs(campaign);
-  add_whole(command, "--shards", arguments.shards,
+  add_whole(command, "--parts,--shards", arguments.parts,
             "how many there are, where the environment does not say (Kubernetes)", 1)
       ->needs(campaign);
   add_seconds(command, "--block", arguments.block_seconds,
-              "seconds from one record of a shard to the next")
+              "seconds from one record of a part to the next")
       ->needs(campaign);
 }
 
@@ -243,7 +243,7 @@ CLI::App* add_fuzz(CLI::App& app, Arguments& arguments) {
                      "print at the end what the reducer was doing when faults acted");
   fuzz_app->add_flag("--fresh", f.is_fresh,
                      "do not run first what earlier runs found with this subject (in --out)");
-  add_shard(*fuzz_app, arguments);
+  add_part(*fuzz_app, arguments);
   return fuzz_app;
 }
 

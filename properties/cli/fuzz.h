@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "properties/campaign/part.h"
 #include "properties/campaign/plan.h"
-#include "properties/campaign/shard.h"
 #include "properties/case/switched.h"
 #include "properties/generate/generate.h"
 #include "properties/lane/lane.h"
@@ -15,15 +15,15 @@
 
 namespace lockstep::properties {
 
-// This process runs a shard of a campaign (cli/campaign.h).
+// This process runs a part of a campaign (cli/campaign.h).
 struct CampaignOptions {
   std::string version;  // of this program
   std::string folder;
-  Shard shard;
+  CampaignPart part;
   std::string faults;  // as on the command line, like the next one
   std::string transport;
   bool has_seed = false;      // otherwise the campaign's counts, or one is drawn
-  double block_seconds = 10;  // a shard that is killed repeats about as much
+  double block_seconds = 10;  // a part that is killed repeats about as much
 };
 
 struct FuzzOptions {

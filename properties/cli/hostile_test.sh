@@ -39,13 +39,13 @@ harmless 1 "$program" fuzz --cases 1 --json "none/$escape"
 harmless 1 "$program" "$escape"
 
 # A campaign's folder: its plan, and the messages of its failures.
-"$program" fuzz --campaign mine --shard 0/1 --cases 300 --seed 2 --subject seeded:R02 --shrink-time 1 >out 2>err
+"$program" fuzz --campaign mine --part 0/1 --cases 300 --seed 2 --subject seeded:R02 --shrink-time 1 >out 2>err
 python3 - "$escape" <<'END'
 import json, pathlib, sys
 text = sys.argv[1]
 plan = pathlib.Path("mine/campaign.json")
 plan.write_text(json.dumps(json.loads(plan.read_text()) | {"commit": text}))
-log = pathlib.Path("mine/shard-0000/log.jsonl")
+log = pathlib.Path("mine/part-0000/log.jsonl")
 lines = [json.loads(line) for line in log.read_text().splitlines()]
 for line in lines:
     for record in line.values():

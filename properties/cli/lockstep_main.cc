@@ -209,7 +209,7 @@ CLI::App* add_diagnose(CLI::App& app, Arguments& arguments) {
 
 // campaign report|merge
 void add_campaign(CLI::App& app, CampaignCommandOptions& options, std::vector<Command>& commands) {
-  CLI::App* group = app.add_subcommand("campaign", "what all shards of a campaign have done");
+  CLI::App* group = app.add_subcommand("campaign", "what all parts of a campaign have done");
   group->require_subcommand(1);
   CLI::App* report = group->add_subcommand(
       "report", "print progress, features, failures, and what the campaign excludes");

@@ -7,7 +7,7 @@
 // hangs. A worker is done only when it has reported so (child.h). Each case has a limit
 // (time_limit.h), also at the end of the run.
 //
-// A shard of a campaign (campaign/) runs every n-th case of a seed. The n-th case of a run is at a
+// A part of a campaign (campaign/) runs every n-th case of a seed. The n-th case of a run is at a
 // position, which WorkerPlan::index_at() turns into the index of the case under the seed.
 //
 // Threads: one caller, in a process without other threads (it forks).
@@ -91,7 +91,7 @@ struct Totals {
 };
 
 // Returns whether the features of the case at this index are counted: one in sixteen, spread evenly
-// over all indices and over those of every shard.
+// over all indices and over those of every part.
 bool counts_features(std::uint64_t index);
 
 struct Found {

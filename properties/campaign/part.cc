@@ -1,4 +1,4 @@
-#include "properties/campaign/shard.h"
+#include "properties/campaign/part.h"
 
 #include <fmt/format.h>
 
@@ -17,18 +17,18 @@ std::optional<std::uint64_t> number_in(std::string_view text) {
   return value;
 }
 
-Result<Shard> in_range(Shard shard, const std::string& where) {
-  if (shard.count < 1 || shard.count > kMaxShards)
-    return failed(invalid(fmt::format("{}: a campaign has 1 to {} shards, and not {}", where,
-                                      kMaxShards, shard.count)));
-  if (shard.number >= shard.count)
+Result<CampaignPart> in_range(CampaignPart part, const std::string& where) {
+  if (part.count < 1 || part.count > kMaxParts)
+    return failed(invalid(
+        fmt::format("{}: a campaign has 1 to {} parts, and not {}", where, kMaxParts, part.count)));
+  if (part.number >= part.count)
     return failed(
-        invalid(fmt::format("{}: there is no shard {} of {}; they are numbered from 0 to {}", where,
-                            shard.number, shard.count, shard.count - 1)));
-  return shard;
+        invalid(fmt::format("{}: there is no part {} of {}; they are numbered from 0 to {}", where,
+                            part.number, part.count, part.count - 1)));
+  return part;
 }
 
-Result<Shard> parse_shard(const std::string& text) {
+Result<CampaignPart> parse_part(const std::string& text) {
   const std::size_t slash = text.find('/');
   const auto number = number_in(std::string_view(text).substr(0, slash));
   const auto count = slash == std::string::npos
@@ -36,8 +36,8 @@ Result<Shard> parse_shard(const std::string& text) {
                          : number_in(std::string_view(text).substr(slash + 1));
   if (!number || !count)
     return failed(invalid(fmt::format(
-        "--shard: '{}' is neither auto nor a shard such as 0/4, the first of four", text)));
-  return in_range({*number, *count}, "--shard");
+        "--part: '{}' is neither auto nor a part such as 0/4, the first of four", text)));
+  return in_range({*number, *count}, "--part");
 }
 
 // Reads variables, and keeps the first thing that is wrong with one.
@@ -53,9 +53,9 @@ class Variables {
     const auto value = text == nullptr ? std::nullopt : number_in(text);
     if (!value && status_.ok())
       status_ =
-          invalid(text == nullptr ? fmt::format("the environment has no {}: give --shard I/N", name)
+          invalid(text == nullptr ? fmt::format("the environment has no {}: give --part I/N", name)
                                   : fmt::format("the environment has {}='{}', which is not a whole "
-                                                "number: give --shard I/N",
+                                                "number: give --part I/N",
                                                 name, text));
     return value.value_or(0);
   }
@@ -67,7 +67,7 @@ class Variables {
 };
 
 // The ranks of one launch; nothing if no launcher has set its variables.
-std::optional<Shard> ranks_of(Variables& variables) {
+std::optional<CampaignPart> ranks_of(Variables& variables) {
   struct Launcher {
     const char* rank;
     const char* size;
@@ -81,15 +81,15 @@ std::optional<Shard> ranks_of(Variables& variables) {
     // A batch script has SLURM_NTASKS as well, and is a single process.
     if (is_array && std::string_view(each.size) == "SLURM_NTASKS") continue;
     if (variables.has(each.rank) && variables.has(each.size))
-      return Shard{variables.number(each.rank), variables.number(each.size)};
+      return CampaignPart{variables.number(each.rank), variables.number(each.size)};
   }
   return std::nullopt;
 }
 
 // The tasks of a job array.
-Result<Shard> array_of(Variables& variables, std::optional<std::uint64_t> shards) {
+Result<CampaignPart> array_of(Variables& variables, std::optional<std::uint64_t> parts) {
   const std::uint64_t id = variables.number("SLURM_ARRAY_TASK_ID");
-  if (shards) return Shard{id, *shards};
+  if (parts) return CampaignPart{id, *parts};
   const std::uint64_t count = variables.number("SLURM_ARRAY_TASK_COUNT");
   const std::uint64_t least = variables.number("SLURM_ARRAY_TASK_MIN");
   const std::uint64_t most = variables.number("SLURM_ARRAY_TASK_MAX");
@@ -97,58 +97,59 @@ Result<Shard> array_of(Variables& variables, std::optional<std::uint64_t> shards
   if (most < least || most - least + 1 != count || id < least || id > most)
     return failed(invalid(fmt::format(
         "the job array has {} tasks from {} to {}, so the number of a task does not say which "
-        "shard it is: give --shards N, and tasks from 0 to N-1",
+        "part it is: give --parts N, and tasks from 0 to N-1",
         count, least, most)));
-  return Shard{id - least, count};
+  return CampaignPart{id - least, count};
 }
 
 }  // namespace
 
-std::string Shard::to_string() const { return fmt::format("{}/{}", number, count); }
+std::string CampaignPart::to_string() const { return fmt::format("{}/{}", number, count); }
 
-Result<Shard> resolve_shard(const std::string& text, std::optional<std::uint64_t> shards,
-                            const GetVariable& environment) {
+Result<CampaignPart> resolve_part(const std::string& text, std::optional<std::uint64_t> parts,
+                                  const GetVariable& environment) {
   if (text != "auto") {
-    Result<Shard> shard = parse_shard(text);
-    if (shard && shards && *shards != shard->count)
+    Result<CampaignPart> part = parse_part(text);
+    if (part && parts && *parts != part->count)
       return failed(
-          invalid(fmt::format("--shard {} and --shards {} contradict each other: leave one "
+          invalid(fmt::format("--part {} and --parts {} contradict each other: leave one "
                               "of them out",
-                              text, *shards)));
-    return shard;
+                              text, *parts)));
+    return part;
   }
   Variables variables(environment);
-  Shard shard;
+  CampaignPart part;
   std::string where;
   if (variables.has("JOB_COMPLETION_INDEX")) {
-    if (!shards)
+    if (!parts)
       return failed(
           invalid("Kubernetes does not say how many completions the job has: give "
-                  "--shards N"));
-    shard = {variables.number("JOB_COMPLETION_INDEX"), *shards};
+                  "--parts N"));
+    part = {variables.number("JOB_COMPLETION_INDEX"), *parts};
     where = "JOB_COMPLETION_INDEX";
   } else if (variables.has("SLURM_ARRAY_TASK_ID")) {
-    const std::optional<Shard> ranks = ranks_of(variables);
-    Result<Shard> array = array_of(variables, ranks ? std::nullopt : shards);
+    const std::optional<CampaignPart> ranks = ranks_of(variables);
+    Result<CampaignPart> array = array_of(variables, ranks ? std::nullopt : parts);
     if (!array) return array;
-    shard = ranks ? Shard{array->number * ranks->count + ranks->number, array->count * ranks->count}
-                  : *array;
+    part = ranks ? CampaignPart{array->number * ranks->count + ranks->number,
+                                array->count * ranks->count}
+                 : *array;
     where = "SLURM_ARRAY_TASK_ID";
-  } else if (const std::optional<Shard> ranks = ranks_of(variables)) {
-    shard = *ranks;
+  } else if (const std::optional<CampaignPart> ranks = ranks_of(variables)) {
+    part = *ranks;
     where = "the rank in the environment";
   } else {
     return failed(
-        invalid("nothing in the environment says which shard this is (Slurm, Kubernetes, "
-                "Open MPI, PMI): give --shard I/N, such as 0/1 for one shard alone"));
+        invalid("nothing in the environment says which part this is (Slurm, Kubernetes, "
+                "Open MPI, PMI): give --part I/N, such as 0/1 for one part alone"));
   }
   if (!variables.status().ok()) return failed(variables.status());
-  if (shards && *shards != shard.count)
+  if (parts && *parts != part.count)
     return failed(
-        invalid(fmt::format("--shards {} contradicts the environment, which has {} "
+        invalid(fmt::format("--parts {} contradicts the environment, which has {} "
                             "processes: leave it out",
-                            *shards, shard.count)));
-  return in_range(shard, where);
+                            *parts, part.count)));
+  return in_range(part, where);
 }
 
 }  // namespace lockstep::properties

@@ -1,4 +1,4 @@
-#include "properties/campaign/shard_log.h"
+#include "properties/campaign/part_log.h"
 
 #include <fmt/format.h>
 
@@ -132,7 +132,7 @@ ShrunkRecord shrunk_of(const Json& json) {
 }
 
 // Adds what the line says, an object of one record.
-void add(const Json& json, ShardHistory& history) {
+void add(const Json& json, PartHistory& history) {
   const Json::const_iterator record = json.begin();
   const std::string& name = record.key();
   const Json& value = record.value();
@@ -156,7 +156,7 @@ void add(const Json& json, ShardHistory& history) {
 }
 
 // Of blocks that overlap, the one that comes first in the log stays.
-void drop_repeated(ShardHistory& history) {
+void drop_repeated(PartHistory& history) {
   std::vector<BlockRecord> kept;
   for (BlockRecord& block : history.blocks) {
     const bool is_repeated = std::any_of(kept.begin(), kept.end(), [&](const BlockRecord& other) {
@@ -172,27 +172,26 @@ void drop_repeated(ShardHistory& history) {
   history.blocks = std::move(kept);
 }
 
-Result<Shard> header_of(const Json& json, const std::string& source) {
+Result<CampaignPart> header_of(const Json& json, const std::string& source) {
   const auto fail = [&source](const char* what) {
     return failed(Status(Code::kInvalidArgument,
-                         fmt::format("{} is not the log of a shard ({}): move it away, and start "
-                                     "the shard again",
+                         fmt::format("{} is not the log of a part ({}): move it away, and start "
+                                     "the part again",
                                      source, what)));
   };
-  if (!json.is_object() || json.value("lockstep_shard", 0) != kLogVersion)
-    return fail("its first line has no lockstep_shard of version 1");
+  if (!json.is_object() || json.value("lockstep_part", 0) != kLogVersion)
+    return fail("its first line has no lockstep_part of version 1");
   try {
-    return Shard{json.at("shard"), json.at("shards")};
+    return CampaignPart{json.at("part"), json.at("parts")};
   } catch (const Json::exception&) {
-    return fail("its first line does not name the shard");
+    return fail("its first line does not name the part");
   }
 }
 
 }  // namespace
 
-std::string to_line(const Shard& shard) {
-  return Json{{"lockstep_shard", kLogVersion}, {"shard", shard.number}, {"shards", shard.count}}
-             .dump() +
+std::string to_line(const CampaignPart& part) {
+  return Json{{"lockstep_part", kLogVersion}, {"part", part.number}, {"parts", part.count}}.dump() +
          "\n";
 }
 
@@ -237,9 +236,9 @@ std::string to_line(const EndRecord& record) {
   return line_of("end", {{"at", record.at}, {"why", record.why}});
 }
 
-Result<ShardHistory> history_of(const std::string& text, const std::string& source,
-                                std::size_t& whole_bytes) {
-  ShardHistory history;
+Result<PartHistory> history_of(const std::string& text, const std::string& source,
+                               std::size_t& whole_bytes) {
+  PartHistory history;
   std::size_t begin = 0;
   for (std::size_t line = 1; begin < text.size(); ++line) {
     const std::size_t end = text.find('\n', begin);
@@ -247,9 +246,9 @@ Result<ShardHistory> history_of(const std::string& text, const std::string& sour
     const Json json = Json::parse(text.substr(begin, end - begin), nullptr, false);
     begin = end + 1;
     if (line == 1) {
-      const Result<Shard> shard = header_of(json, source);
-      if (!shard) return failed(shard.error());
-      history.shard = *shard;
+      const Result<CampaignPart> part = header_of(json, source);
+      if (!part) return failed(part.error());
+      history.part = *part;
       continue;
     }
     try {
@@ -278,8 +277,8 @@ OpenRange first_open_range(const std::vector<BlockRecord>& blocks) {
   return range;
 }
 
-std::uint64_t positions_of(const Shard& shard, std::uint64_t cases) {
-  return cases <= shard.number ? 0 : (cases - shard.number - 1) / shard.count + 1;
+std::uint64_t positions_of(const CampaignPart& part, std::uint64_t cases) {
+  return cases <= part.number ? 0 : (cases - part.number - 1) / part.count + 1;
 }
 
 }  // namespace lockstep::properties

@@ -1,4 +1,4 @@
-// Runs one shard of a campaign, block by block.
+// Runs one part of a campaign, block by block.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "properties/campaign/shard_files.h"
+#include "properties/campaign/part_files.h"
 #include "properties/case/case_json.h"
 #include "properties/cli/campaign.h"
 #include "properties/cli/interrupt.h"
@@ -50,9 +50,9 @@ std::vector<std::string> fired_in(const Outcome& outcome) {
 
 using Ending = std::pair<Failing, std::string>;  // the second is the oracle
 
-class ShardRun {
+class PartRun {
  public:
-  explicit ShardRun(const FuzzOptions& options)
+  explicit PartRun(const FuzzOptions& options)
       : options_(options), campaign_(*options.campaign), lane_(options.lanes.front()) {}
 
   // Returns the exit code.
@@ -77,7 +77,7 @@ class ShardRun {
     CampaignPlan plan;
     plan.program = campaign_.version;
     plan.commit = kCommit;
-    plan.shards = campaign_.shard.count;
+    plan.parts = campaign_.part.count;
     plan.seed = options_.seed;
     plan.lane = name_of(lane_);
     plan.subject = options_.subject.name();
@@ -93,11 +93,11 @@ class ShardRun {
     Result<CampaignPlan> plan = join_campaign(campaign_.folder, my_plan(), campaign_.has_seed);
     if (!plan) return plan.error();
     plan_ = std::move(*plan);
-    LOCKSTEP_RETURN_IF_ERROR(files_.open(campaign_.folder, campaign_.shard, kLockPatienceSeconds));
+    LOCKSTEP_RETURN_IF_ERROR(files_.open(campaign_.folder, campaign_.part, kLockPatienceSeconds));
     history_ = files_.history();
     for (const std::size_t line : history_.dropped_lines)
       remark(fmt::format("line {} of {} is not whole; what it had runs again", line,
-                         shard_log_file(campaign_.folder, campaign_.shard.number)));
+                         part_log_file(campaign_.folder, campaign_.part.number)));
     for (const auto& [index, failure] : history_.failures) ++alike_[ending_of(failure)];
     for (const BlockRecord& block : history_.blocks)
       for (const auto& [feature, small] : block.smallest) note_smallest(feature, small);
@@ -120,8 +120,8 @@ class ShardRun {
     plan.generate = generate_options_of(options_, lane_);
     plan.seed = plan_.seed;
     plan.jobs = jobs();
-    plan.stride = campaign_.shard.count;
-    plan.offset = campaign_.shard.number;
+    plan.stride = campaign_.part.count;
+    plan.offset = campaign_.part.number;
     plan.finds_smallest = true;
     return plan;
   }
@@ -134,7 +134,7 @@ class ShardRun {
   std::optional<OpenRange> next_range() const {
     OpenRange range = first_open_range(history_.blocks);
     if (options_.cases == 0) return range;
-    const std::uint64_t end = positions_of(campaign_.shard, options_.cases);
+    const std::uint64_t end = positions_of(campaign_.part, options_.cases);
     if (range.begin >= end) return std::nullopt;
     range.end = std::min(range.end.value_or(end), end);
     return range;
@@ -210,7 +210,7 @@ class ShardRun {
     return {};
   }
 
-  // Returns whether the case is smaller than those that the shard has seen with this feature.
+  // Returns whether the case is smaller than those that the part has seen with this feature.
   bool note_smallest(const std::string& feature, const SmallCase& small) {
     const auto [at, is_new] = smallest_.try_emplace(feature, small.size);
     if (!is_new && !(small.size < at->second)) return false;
@@ -315,7 +315,7 @@ class ShardRun {
                                [&](const auto& each) { return !smallest_.contains(each.first); }));
     if (features > features_) new_feature_at_ = seconds;
     features_ = std::max(features_, features);
-    status.lane = fmt::format("{} shard {}", plan_.lane, campaign_.shard.to_string());
+    status.lane = fmt::format("{} part {}", plan_.lane, campaign_.part.to_string());
     status.subject = plan_.subject;
     status.seed = plan_.seed;
     status.seconds = seconds;
@@ -326,7 +326,7 @@ class ShardRun {
     status.failures = history_.failures.size();
     if (options_.cases == 0) status.seconds_left = options_.seconds - seconds;
     if (options_.cases != 0) {
-      const std::uint64_t all = positions_of(campaign_.shard, options_.cases);
+      const std::uint64_t all = positions_of(campaign_.part, options_.cases);
       status.cases_left = all - std::min(all, counted_cases() + totals.cases);
     }
     status_.show(status);
@@ -343,12 +343,12 @@ class ShardRun {
   std::string summary() const {
     const std::uint64_t cases = counted_cases();
     std::string out = fmt::format(
-        "shard {} of the campaign in {}: {} lane, subject {}, seed {}: {} cases now, {} in all, {} "
+        "part {} of the campaign in {}: {} lane, subject {}, seed {}: {} cases now, {} in all, {} "
         "failing\n",
-        campaign_.shard.to_string(), campaign_.folder, plan_.lane, plan_.subject, plan_.seed,
+        campaign_.part.to_string(), campaign_.folder, plan_.lane, plan_.subject, plan_.seed,
         cases - start_cases_, cases, history_.failures.size());
     if (!why_inconclusive_.empty()) out += "inconclusive: " + why_inconclusive_ + "\n";
-    out += is_complete_ ? "the shard has run all of its cases\n"
+    out += is_complete_ ? "the part has run all of its cases\n"
                         : "the same command goes on where it stopped\n";
     if (!history_.failures.empty())
       out +=
@@ -360,8 +360,8 @@ class ShardRun {
   const CampaignOptions& campaign_;
   const LaneKind lane_;
   CampaignPlan plan_;
-  ShardFiles files_;
-  ShardHistory history_;                   // grows with the log
+  PartFiles files_;
+  PartHistory history_;                    // grows with the log
   std::map<std::string, Size> smallest_;   // by feature
   std::size_t features_ = 0;               // how many features the status line has shown
   double new_feature_at_ = 0;              // in seconds since the start
@@ -378,10 +378,10 @@ class ShardRun {
 
 }  // namespace
 
-int run_shard(const FuzzOptions& options) {
+int run_part(const FuzzOptions& options) {
   watch_for_interrupt();
   const ScratchFolder scratch;
-  ShardRun run(options);
+  PartRun run(options);
   return run.run();
 }
 

@@ -1,4 +1,4 @@
-#include "properties/campaign/shard_files.h"
+#include "properties/campaign/part_files.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -22,12 +22,12 @@ namespace lockstep::properties {
 namespace {
 
 constexpr std::size_t kMaxLogBytes = std::size_t{4} << 30u;
-constexpr const char* kPrefix = "shard-";
+constexpr const char* kPrefix = "part-";
 
 Status cannot(const char* what, const std::string& path, int error) {
   const char* advice = "give another folder with --campaign";
   if (error == ENOSPC || error == EDQUOT)
-    advice = "free some space, and start the shard again: it goes on where it was";
+    advice = "free some space, and start the part again: it goes on where it was";
   if (error == ENOLCK || error == ENOTSUP || error == ENOSYS)
     advice = "give a folder of a file system that has locks";
   return invalid(fmt::format("cannot {} {}: {}; {}", what, path, std::strerror(error), advice));
@@ -49,12 +49,12 @@ std::string holder_of(int descriptor) {
 
 }  // namespace
 
-std::string shard_folder(const std::string& campaign, std::uint64_t shard) {
-  return fmt::format("{}/{}{:04}", campaign, kPrefix, shard);
+std::string part_folder(const std::string& campaign, std::uint64_t part) {
+  return fmt::format("{}/{}{:04}", campaign, kPrefix, part);
 }
 
-std::string shard_log_file(const std::string& campaign, std::uint64_t shard) {
-  return shard_folder(campaign, shard) + "/log.jsonl";
+std::string part_log_file(const std::string& campaign, std::uint64_t part) {
+  return part_folder(campaign, part) + "/log.jsonl";
 }
 
 std::string host_name() {
@@ -62,24 +62,25 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-ShardFiles::~ShardFiles() {
+PartFiles::~PartFiles() {
   if (log_ >= 0) ::close(log_);
   if (lock_ >= 0) ::close(lock_);
 }
 
-Status ShardFiles::open(const std::string& campaign, const Shard& shard, int patience_seconds) {
-  folder_ = shard_folder(campaign, shard.number);
-  path_ = shard_log_file(campaign, shard.number);
+Status PartFiles::open(const std::string& campaign, const CampaignPart& part,
+                       int patience_seconds) {
+  folder_ = part_folder(campaign, part.number);
+  path_ = part_log_file(campaign, part.number);
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   if (error) return cannot("make the folder", folder_, error.value());
-  LOCKSTEP_RETURN_IF_ERROR(lock(shard, patience_seconds));
+  LOCKSTEP_RETURN_IF_ERROR(lock(part, patience_seconds));
   log_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log_ < 0) return cannot("open", path_, errno);
-  return read(shard);
+  return read(part);
 }
 
-Status ShardFiles::lock(const Shard& shard, int patience_seconds) {
+Status PartFiles::lock(const CampaignPart& part, int patience_seconds) {
   const std::string path = folder_ + "/lock";
   lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0) return cannot("open", path, errno);
@@ -91,11 +92,11 @@ Status ShardFiles::lock(const Shard& shard, int patience_seconds) {
     const std::string holder = holder_of(lock_);
     const bool is_here = holder.empty() || holder.starts_with(host + " ");
     if (is_here || waited >= patience_seconds)
-      return invalid(fmt::format("shard {} runs already ({}): each number can run once at a time",
-                                 shard.to_string(), holder.empty() ? "it has the lock" : holder));
+      return invalid(fmt::format("part {} runs already ({}): each number can run once at a time",
+                                 part.to_string(), holder.empty() ? "it has the lock" : holder));
     if (waited == 0)
-      remark(fmt::format("shard {} runs on another machine ({}); waiting for its end",
-                         shard.to_string(), holder));
+      remark(fmt::format("part {} runs on another machine ({}); waiting for its end",
+                         part.to_string(), holder));
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   // On a full disk the lock has no name in it, and is a lock all the same.
@@ -105,29 +106,28 @@ Status ShardFiles::lock(const Shard& shard, int patience_seconds) {
   return {};
 }
 
-Status ShardFiles::read(const Shard& shard) {
+Status PartFiles::read(const CampaignPart& part) {
   const Result<std::string> text = read_file(path_, kMaxLogBytes);
   if (!text) return text.error();
   std::size_t whole = 0;
-  Result<ShardHistory> history = history_of(*text, path_, whole);
+  Result<PartHistory> history = history_of(*text, path_, whole);
   if (!history) return history.error();
   bytes_ = whole;
   if (whole < text->size() && ::ftruncate(log_, static_cast<off_t>(whole)) != 0)
     return cannot("write to", path_, errno);
   if (whole == 0) {
-    history->shard = shard;
-    LOCKSTEP_RETURN_IF_ERROR(append(to_line(shard)));
+    history->part = part;
+    LOCKSTEP_RETURN_IF_ERROR(append(to_line(part)));
   }
   history_ = std::move(*history);
-  const Shard& theirs = history_.shard;
-  if (theirs.number != shard.number || theirs.count != shard.count)
-    return invalid(
-        fmt::format("{} is the log of shard {}, and not of {}: move it back to its place", path_,
-                    theirs.to_string(), shard.to_string()));
+  const CampaignPart& theirs = history_.part;
+  if (theirs.number != part.number || theirs.count != part.count)
+    return invalid(fmt::format("{} is the log of part {}, and not of {}: move it back to its place",
+                               path_, theirs.to_string(), part.to_string()));
   return {};
 }
 
-Status ShardFiles::append(const std::string& line) {
+Status PartFiles::append(const std::string& line) {
   std::string_view left = line;
   while (!left.empty()) {
     const ssize_t written = ::write(log_, left.data(), left.size());
@@ -143,12 +143,12 @@ Status ShardFiles::append(const std::string& line) {
   return {};
 }
 
-Status ShardFiles::sync() {
+Status PartFiles::sync() {
   return ::fdatasync(log_) == 0 ? Status() : cannot("write to", path_, errno);
 }
 
-bool is_running(const std::string& campaign, std::uint64_t shard) {
-  const std::string path = shard_folder(campaign, shard) + "/lock";
+bool is_running(const std::string& campaign, std::uint64_t part) {
+  const std::string path = part_folder(campaign, part) + "/lock";
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return false;
   struct flock wanted = whole_file(F_WRLCK);
@@ -157,7 +157,7 @@ bool is_running(const std::string& campaign, std::uint64_t shard) {
   return is_known && wanted.l_type != F_UNLCK;
 }
 
-Result<std::vector<ShardHistory>> read_shards(const std::string& campaign) {
+Result<std::vector<PartHistory>> read_parts(const std::string& campaign) {
   std::vector<std::string> logs;
   std::error_code error;
   std::error_code missing;
@@ -168,19 +168,19 @@ Result<std::vector<ShardHistory>> read_shards(const std::string& campaign) {
       logs.push_back(log);
   }
   if (error) return failed(cannot("read the folder", campaign, error.value()));
-  std::vector<ShardHistory> shards;
+  std::vector<PartHistory> parts;
   for (const std::string& log : logs) {
     const Result<std::string> text = read_file(log, kMaxLogBytes);
     if (!text) return failed(text.error());
     std::size_t whole = 0;
-    Result<ShardHistory> history = history_of(*text, log, whole);
+    Result<PartHistory> history = history_of(*text, log, whole);
     if (!history) return failed(history.error());
-    if (whole > 0) shards.push_back(std::move(*history));
+    if (whole > 0) parts.push_back(std::move(*history));
   }
-  std::sort(shards.begin(), shards.end(), [](const ShardHistory& a, const ShardHistory& b) {
-    return a.shard.number < b.shard.number;
+  std::sort(parts.begin(), parts.end(), [](const PartHistory& a, const PartHistory& b) {
+    return a.part.number < b.part.number;
   });
-  return shards;
+  return parts;
 }
 
 }  // namespace lockstep::properties

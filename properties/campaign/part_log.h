@@ -1,20 +1,20 @@
-// ShardLog: what one shard has done, as lines of JSON that are appended to a file, in order:
+// PartLog: what one part has done, as lines of JSON that are appended to a file, in order:
 //
-//   header   which shard this is; the first line
-//   start    a process has begun to run the shard
+//   header   which part this is; the first line
+//   start    a process has begun to run the part
 //   block    a range of cases has run: what they covered
 //   failure  a case has failed
 //   shrunk   that case was made small, or does not fail again
 //   end      the process has ended in order
 //
 // A block is written when it is done, so a process that is killed loses the block that it was in,
-// and the shard runs these cases again. A failure is written at once. A line that is not whole, as
+// and the part runs these cases again. A failure is written at once. A line that is not whole, as
 // a crash or a full disk leaves, is dropped; the cases of a dropped block run again. A case counts
 // once, whatever the log has twice.
 //
-// Positions are counted within the shard: its case at position p has the index s + p * n.
+// Positions are counted within the part: its case at position p has the index s + p * n.
 //
-// These are pure functions of their arguments; shard_files.h has the files.
+// These are pure functions of their arguments; part_files.h has the files.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "properties/campaign/shard.h"
+#include "properties/campaign/part.h"
 #include "properties/report/failure_report.h"
 #include "properties/shrink/size.h"
 
@@ -77,8 +77,8 @@ struct EndRecord {
 };
 
 // What a log says.
-struct ShardHistory {
-  Shard shard;
+struct PartHistory {
+  CampaignPart part;
   std::vector<StartRecord> starts;
   std::vector<BlockRecord> blocks;                  // ascending by position; none overlaps another
   std::map<std::uint64_t, FailureRecord> failures;  // by index
@@ -88,17 +88,17 @@ struct ShardHistory {
   std::uint64_t repeated_cases = 0;  // cases of blocks that overlap another, which do not count
 };
 
-std::string to_line(const Shard& shard);  // the header
+std::string to_line(const CampaignPart& part);  // the header
 std::string to_line(const StartRecord& record);
 std::string to_line(const BlockRecord& record);
 std::string to_line(const FailureRecord& record);
 std::string to_line(const ShrunkRecord& record);
 std::string to_line(const EndRecord& record);
 
-// `source` names the text in errors. Fails if the text is not the log of a shard; a text without a
+// `source` names the text in errors. Fails if the text is not the log of a part; a text without a
 // whole line is a log without anything in it. `whole_bytes` is what comes before a torn last line.
-Result<ShardHistory> history_of(const std::string& text, const std::string& source,
-                                std::size_t& whole_bytes);
+Result<PartHistory> history_of(const std::string& text, const std::string& source,
+                               std::size_t& whole_bytes);
 
 // The first range of positions without a block: from `begin` up to `end`, or, without a value, on.
 struct OpenRange {
@@ -107,7 +107,7 @@ struct OpenRange {
 };
 OpenRange first_open_range(const std::vector<BlockRecord>& blocks);
 
-// How many of the first `cases` indices of the campaign belong to the shard.
-std::uint64_t positions_of(const Shard& shard, std::uint64_t cases);
+// How many of the first `cases` indices of the campaign belong to the part.
+std::uint64_t positions_of(const CampaignPart& part, std::uint64_t cases);
 
 }  // namespace lockstep::properties
