@@ -52,9 +52,9 @@ struct Exchanged {
   std::vector<std::byte> sent(int from, int to, std::uint32_t step) const {
     const bool is_whole = is_gather();
     const bool is_silent = op == Op::kBroadcast && step == 0 && from != root;
-    const int shard = step == 0 ? to : from;
-    const std::size_t begin = is_whole ? 0 : begin_of(shard);
-    const std::size_t end = is_silent ? begin : is_whole ? bytes : begin_of(shard + 1);
+    const int piece = step == 0 ? to : from;
+    const std::size_t begin = is_whole ? 0 : begin_of(piece);
+    const std::size_t end = is_silent ? begin : is_whole ? bytes : begin_of(piece + 1);
     std::vector<std::byte> all;
     for (std::size_t at = begin; at < end; ++at)
       all.push_back(step == 0 ? value(from, at) : result(at));

@@ -1,6 +1,6 @@
-// Seal is the header of every shard of a verified collective (F3). It tells the receiver whether
-// the shard is the expected one, whole and unchanged. If it is not, the seal tells what arrived
-// instead: a shard of an earlier collective, one for another rank, or bytes that nobody sent.
+// Seal is the header of every piece of a verified collective (F3). It tells the receiver whether
+// the piece is the expected one, whole and unchanged. If it is not, the seal tells what arrived
+// instead: a piece of an earlier collective, one for another rank, or bytes that nobody sent.
 //
 // The receiver knows every field but the checksum beforehand. A frame is a seal and its payload,
 // padded with zeros. The checksum covers all of that, so that no byte of a frame can change without

@@ -29,7 +29,7 @@ class VerifiedRun {
     const std::size_t width = size_of(collective.dtype);
     LOCKSTEP_CHECK_LT(rank_, world_);
     share_ = (bytes_ / width + world_ - 1) / world_ * width;
-    LOCKSTEP_CHECK_EQ(begin_of(world_), bytes_);  // The shards are the whole.
+    LOCKSTEP_CHECK_EQ(begin_of(world_), bytes_);  // The pieces are the whole.
   }
 
   bool all_reduce();
@@ -115,7 +115,7 @@ bool VerifiedRun::exchange(BytesFrom bytes_from) {
   return true;
 }
 
-// The last step of both kinds: each rank has the result of its shard, and all ranks get it.
+// The last step of both kinds: each rank has the result of its piece, and all ranks get it.
 bool VerifiedRun::hand_on_own_share() {
   LOCKSTEP_CHECK_EQ(step_, 1u);
   for_peers([&](std::size_t r) { put(r, collective_.data + begin_of(rank_), share_of(rank_)); });

@@ -2,15 +2,15 @@
 // group, one exchange of frames between all ranks that goes straight from sender to receiver, so a
 // frame that is wrong identifies its sender. All groups share this code.
 //
-//   all-reduce  works as kRankOrdered says: every rank gets its shard from all ranks, adds in rank
+//   all-reduce  works as kRankOrdered says: every rank gets its piece from all ranks, adds in rank
 //               order, and sends the sum to all. It takes two exchanges.
-//   broadcast   the root gives each rank a shard, which that rank passes on to all. It takes two
+//   broadcast   the root gives each rank a piece, which that rank passes on to all. It takes two
 //               exchanges.
 //   all-gather  every rank sends its contribution to all. It takes one exchange.
 //
 // Nothing that was received is used before its seal has been compared. Results are copied into the
 // caller's memory only when a whole exchange was right. After a flaw that memory holds no result (a
-// rank's own shard may have been written).
+// rank's own piece may have been written).
 //
 // Threads: as the exchange.
 // Memory: two buffers as large as the data, the padding and the seals, which later collectives use
@@ -38,7 +38,7 @@ class FrameExchange {
   // knows why. The call may change `out`.
   virtual bool exchange(std::byte* out, std::byte* in, std::size_t frame_bytes) = 0;
 
-  // Computes ((x0 + x1) + x2) + ... of the ranks' shards, which have `bytes` bytes and are `stride`
+  // Computes ((x0 + x1) + x2) + ... of the ranks' pieces, which have `bytes` bytes and are `stride`
   // bytes apart.
   virtual void add_in_order(const Collective& collective, const std::byte* parts,
                             std::size_t stride, std::size_t bytes, std::byte* sum) = 0;

@@ -85,7 +85,7 @@ void all_reduce(const Collective& collective, const std::shared_ptr<::gloo::Cont
   ::gloo::allreduce(gloo);
 }
 
-// Every rank gets its shard of the elements from all others, adds in rank order, and sends the sums
+// Every rank gets its piece of the elements from all others, adds in rank order, and sends the sums
 // to all. This sends as many bytes as a ring, in two steps.
 void rank_ordered_all_reduce(const Collective& collective,
                              const std::shared_ptr<::gloo::Context>& context, std::uint32_t tag,
@@ -96,7 +96,7 @@ void rank_ordered_all_reduce(const Collective& collective,
   const std::uint64_t share = (collective.count + world - 1) / world;
   const auto begin = [&](std::uint64_t r) { return std::min(r * share, collective.count); };
   LOCKSTEP_CHECK_LT(rank, world);
-  LOCKSTEP_CHECK_EQ(begin(world), collective.count);  // The shards are the whole.
+  LOCKSTEP_CHECK_EQ(begin(world), collective.count);  // The pieces are the whole.
   std::vector<std::int64_t> sent;
   for (std::uint64_t r = 0; r < world; ++r)
     sent.push_back(static_cast<std::int64_t>((begin(r + 1) - begin(r)) * width));

@@ -249,7 +249,7 @@ TEST_F(NcclFailure, F2EachFunctionThatFailsIsNamed) {
       {"ncclAllGather", "the exchange of headers: ", [](Collective&) {}},
       {"ncclBroadcast", "ncclBroadcast: ", [](Collective& c) { c.op = Op::kBroadcast; }},
       {"ncclSend",
-       "the exchange of shards: ", [](Collective& c) { c.reduction = Reduction::kRankOrdered; }},
+       "the exchange of pieces: ", [](Collective& c) { c.reduction = Reduction::kRankOrdered; }},
       {"ncclGroupEnd", "the exchange of frames: ", [](Collective& c) { c.verify = true; }},
   };
   int number = 0;

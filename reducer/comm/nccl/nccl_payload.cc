@@ -133,14 +133,14 @@ Status NcclPayload::sum_in_order(const Collective& collective) {
   const std::size_t share = (count + ranks - 1) / ranks;
   const auto begin_of = [&](std::size_t rank) { return std::min(rank * share, count); };
   const auto share_of = [&](std::size_t rank) { return begin_of(rank + 1) - begin_of(rank); };
-  LOCKSTEP_CHECK_EQ(begin_of(ranks), count);  // The shards are the whole.
+  LOCKSTEP_CHECK_EQ(begin_of(ranks), count);  // The pieces are the whole.
   const std::size_t own = share_of(static_cast<std::size_t>(rank_));
   LOCKSTEP_RETURN_IF_ERROR(scratch_.grow(device_, stream_, (ranks + 1) * share * width));
-  std::byte* const shards = scratch_.data();
-  std::byte* const sum = shards + ranks * own * width;
+  std::byte* const pieces = scratch_.data();
+  std::byte* const sum = pieces + ranks * own * width;
   std::byte* const data = collective.data;
 
-  LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of shards", [&](NcclComm comm) {
+  LOCKSTEP_RETURN_IF_ERROR(link_.call("the exchange of pieces", [&](NcclComm comm) {
     const NcclApi& api = link_.api();
     Group group(api);
     for (int peer = 0; peer < size_; ++peer) {
@@ -152,7 +152,7 @@ Status NcclPayload::sum_in_order(const Collective& collective) {
         });
       if (own > 0)
         group.add([&] {
-          return api.receive(shards + r * own * width, own * width, NcclDataType::kUint8, peer,
+          return api.receive(pieces + r * own * width, own * width, NcclDataType::kUint8, peer,
                              comm, native());
         });
     }

@@ -2,9 +2,9 @@
 // need besides the caller's.
 //
 //   native sum       ncclAllReduce
-//   rank-ordered sum every rank gets its shard from all ranks (grouped send and receive), adds with
+//   rank-ordered sum every rank gets its piece from all ranks (grouped send and receive), adds with
 //                    Device::reduce_in_rank_order, and all ranks get the sums (all-gather; grouped
-//                    send and receive where the shards differ in size). Integers, whose sums do not
+//                    send and receive where the pieces differ in size). Integers, whose sums do not
 //                    depend on the order, use the native sum.
 //   broadcast, all-gather   NCCL's own, of bytes
 //   verified (F3)    frames of host memory go through pinned memory and the GPU (verified.h)

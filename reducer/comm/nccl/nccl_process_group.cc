@@ -21,7 +21,7 @@ using platform::MutexLock;
 
 namespace {
 
-// A sum in rank order has its shards and their sum in memory of the group.
+// A sum in rank order has its pieces and their sum in memory of the group.
 constexpr int kCopies = 4;
 
 }  // namespace
