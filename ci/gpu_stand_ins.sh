@@ -25,8 +25,8 @@ stand_in_machine() {
   export LOCKSTEP_RESULTS=$place/results LOCKSTEP_GPU_TOOLKIT=$place/toolkit LOCKSTEP_GPU_DRIVER=$place/driver
   unset LOCKSTEP_GPU_MINUTE_MS LOCKSTEP_GPU_SEED LOCKSTEP_GPU_BUILD LOCKSTEP_NCCL CUDA_HOME LD_LIBRARY_PATH
   # Nothing of a toolkit that this machine may have: of its programs those alone that the script needs.
-  for tool in awk basename bash cat chmod cp cut date dirname env find getconf grep head ldd ln ls mkdir mktemp mv nproc readlink \
-    rm sed sleep sort strip tail tee timeout tr truncate uniq wc; do
+  for tool in awk basename bash cat chmod cp cut date dirname env find getconf grep gzip head ldd ln ls mkdir mktemp mv nproc readlink \
+    rm sed sleep sort stat strip tail tar tee timeout tr truncate uniq wc; do
     ln -s "$(command -v "$tool")" "$place/bin/$tool"
   done
   PATH=$place/bin

@@ -15,6 +15,7 @@
 
 #include "properties/cli/interrupt.h"
 #include "properties/cli/output.h"
+#include "properties/compare/temporary_folder.h"
 #include "properties/oracle/verdict.h"
 #include "properties/process/terminal.h"
 
@@ -22,26 +23,6 @@ namespace lockstep::properties {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder of this call alone, removed at its end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::error_code error;
-    path_ = (fs::temp_directory_path(error) / "lockstep-demo.XXXXXX").string();
-    if (error || ::mkdtemp(path_.data()) == nullptr) path_.clear();
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }  // empty if none could be made
-
- private:
-  std::string path_;
-};
 
 bool say(const std::string& text) {
   tell(text + "\n");

@@ -22,6 +22,7 @@
 #include "properties/hosts/namespaces.h"
 #include "properties/lane/nccl_setup.h"
 #include "properties/lane/process_ranks.h"
+#include "properties/process/last_words.h"
 #include "properties/process/terminal.h"
 
 namespace lockstep::properties {
@@ -335,6 +336,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lockstep::properties::open_standard_streams();
+  lockstep::properties::drop_handlers_of_ucx();
   // This program starts itself as one rank of a lane, or to look for a GPU. These commands are not
   // for users, so --help omits them.
   if (argc == 2 && std::string(argv[1]) == "nccl-probe") return lockstep::properties::probe_nccl();

@@ -13,8 +13,9 @@ namespace lockstep::properties {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    path_ = (std::filesystem::temp_directory_path() / "lockstep-compare-XXXXXX").string();
-    if (::mkdtemp(path_.data()) == nullptr) path_.clear();
+    std::error_code error;
+    path_ = (std::filesystem::temp_directory_path(error) / "lockstep-XXXXXX").string();
+    if (error || ::mkdtemp(path_.data()) == nullptr) path_.clear();
   }
   ~TemporaryFolder() {
     std::error_code ignored;

@@ -40,7 +40,6 @@ class NodeFaults {
   // named in the environment of this one until end_preparation().
   void prepare();
   static void end_preparation();
-  bool is_prepared() const { return switches_ != nullptr; }
 
   void begin(const faults::Fault& fault, pid_t process);
   // Ends those whose time is over, and says when to call it again; Clock::time_point::max(): never.

@@ -29,6 +29,7 @@ constexpr std::size_t kNameBytes = 200;
 constexpr int kOwnFrames = 2;  // the handler, and what the kernel returns to
 constexpr int kAskSignal = SIGQUIT;
 constexpr std::size_t kSignalStackBytes = std::size_t{128} << 10;
+constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 struct Frame {
   std::uint64_t offset = 0;  // in the file
@@ -138,8 +139,18 @@ void LastWords::listen() {
   stack.ss_sp = memory->data();
   stack.ss_size = memory->size();
   ::sigaltstack(&stack, nullptr);
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) handle(signal, on_crash);
+  for (const int signal : kCrashes) handle(signal, on_crash);
   handle(kAskSignal, on_ask);
+}
+
+void drop_handlers_of_ucx() {
+  for (const int signal : kCrashes) {
+    struct sigaction current {};
+    Dl_info info{};
+    if (::sigaction(signal, nullptr, &current) != 0) continue;
+    if (::dladdr(reinterpret_cast<void*>(current.sa_handler), &info) == 0) continue;
+    if (std::strstr(info.dli_fname, "/libucs.so") != nullptr) ::signal(signal, SIG_DFL);
+  }
 }
 
 void LastWords::ask(pid_t process, std::chrono::milliseconds patience) const {

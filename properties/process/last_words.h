@@ -35,4 +35,8 @@ class LastWords {
   Shared* shared_ = nullptr;
 };
 
+// Gives crashes back to the system, and so to LastWords, where UCX has taken them while it was
+// loaded: Debian 13's Gloo brings it, through MPI. It would print a stack over 30 lines.
+void drop_handlers_of_ucx();
+
 }  // namespace lockstep::properties

@@ -1,5 +1,6 @@
 #include "properties/process/last_words.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,10 +18,12 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Runs the body in a child that has called listen(), and returns how the child ended.
-int end_of(LastWords& words, void (*body)()) {
+// Runs the body in a child that has called `before` and listen(). Returns how the child ended.
+int end_of(
+    LastWords& words, void (*body)(), void (*before)() = [] {}) {
   const pid_t child = ::fork();
   if (child == 0) {
+    before();
     words.listen();
     body();
     ::_exit(0);
@@ -44,6 +47,39 @@ TEST(LastWords, OfAProcessThatEndsWellAreNone) {
   LastWords words;
   EXPECT_EQ(end_of(words, [] {}), 0);
   EXPECT_THAT(words.take(), IsEmpty());
+}
+
+void load_ucs() {
+  if (::dlopen(LOCKSTEP_TEST_UCS, RTLD_NOW) == nullptr) ::_exit(1);
+}
+
+void crash() { ::raise(SIGSEGV); }
+
+// A library that takes crashes hides them: such a process ends with 3, and leaves no words.
+TEST(LastWords, AreThereWhereUcxHasTakenCrashes) {
+  LastWords words;
+  EXPECT_EQ(WEXITSTATUS(end_of(
+                words, [] {}, load_ucs)),
+            0);
+  EXPECT_EQ(WEXITSTATUS(end_of(words, crash, load_ucs)), 3);
+  EXPECT_THAT(words.take(), IsEmpty());
+  const int status = end_of(words, crash, [] {
+    load_ucs();
+    drop_handlers_of_ucx();
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+  EXPECT_THAT(words.take(), HasSubstr("libc.so"));
+}
+
+TEST(LastWords, HandlersOfOthersThanUcxStay) {
+  LastWords words;
+  EXPECT_EQ(WEXITSTATUS(end_of(words, crash,
+                               [] {
+                                 ::signal(SIGSEGV, [](int) { ::_exit(4); });
+                                 drop_handlers_of_ucx();
+                               })),
+            4);
 }
 
 bool is_asleep(pid_t process) {

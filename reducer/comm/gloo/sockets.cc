@@ -14,12 +14,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 
-#include "reducer/base/check.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -90,18 +92,20 @@ std::uint64_t cookie_of(int descriptor) {
   return is_told ? cookie : 0;
 }
 
-// Whether the descriptor is an event loop with which `event` is registered.
-bool is_loop_of(int descriptor, int event) {
-  LOCKSTEP_CHECK_LE(0, event);
-  const std::string path = "/proc/self/fdinfo/" + std::to_string(descriptor);
-  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "re"));
-  if (file == nullptr) return false;
+// The descriptors that are registered with an event loop, and what they are.
+std::map<int, std::string> registered_with(int loop) {
+  std::map<int, std::string> found;
+  const std::string self = "/proc/self/";
+  const std::unique_ptr<std::FILE, CloseFile> file(
+      std::fopen((self + "fdinfo/" + std::to_string(loop)).c_str(), "re"));
   std::array<char, 256> line;
-  while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
-    int registered = -1;
-    if (std::sscanf(line.data(), "tfd: %d", &registered) == 1 && registered == event) return true;
+  while (file != nullptr && std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    int one = -1;
+    std::error_code gone;
+    if (std::sscanf(line.data(), "tfd: %d", &one) == 1)
+      found[one] = std::filesystem::read_symlink(self + "fd/" + std::to_string(one), gone);
   }
-  return false;
+  return found;
 }
 
 }  // namespace
@@ -139,11 +143,19 @@ std::uint64_t Sockets::bytes_moved() const {
 }
 
 void close_loop_on_exec(int event) {
-  each_descriptor([event](int descriptor, std::string_view what) {
-    if (what != "anon_inode:[eventpoll]" || !is_loop_of(descriptor, event)) return true;
+  std::map<int, std::string> registered;
+  each_descriptor([&](int descriptor, std::string_view what) {
+    if (what != "anon_inode:[eventpoll]") return true;
+    registered = registered_with(descriptor);
+    if (!registered.contains(event)) return true;
     set_close_on_exec(descriptor);
     return false;
   });
+  for (const auto& [one, pipe] : registered)
+    each_descriptor([&](int descriptor, std::string_view what) {  // either end of it
+      if (what.starts_with("pipe:") && what == pipe) set_close_on_exec(descriptor);
+      return true;
+    });
 }
 
 }  // namespace LOCKSTEP_NS

@@ -42,7 +42,8 @@ class Sockets {
   std::vector<Socket> sockets_;
 };
 
-// Sets close-on-exec on the event loop that `event` was registered with.
+// Sets close-on-exec on the event loop that `event` was registered with, and on the pipe by which
+// Gloo of 2023 and newer wakes it up.
 void close_loop_on_exec(int event);
 
 }  // namespace LOCKSTEP_NS

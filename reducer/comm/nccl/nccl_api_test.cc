@@ -30,9 +30,15 @@ std::string error_of(const std::string& library) {
   return api.error().to_string();
 }
 
-// The reason why there is no NCCL to test with, or nothing.
+// Loads the system's NCCL, or else one that ci/nccl has fetched. Returns the reason why there is
+// none to test with, or nothing.
 std::string real_nccl(NcclApi& api) {
   Result<NcclApi> loaded = load_nccl();
+  const char* const named = std::getenv("LOCKSTEP_NCCL_CACHE");
+  std::error_code absent;
+  for (const auto& version : std::filesystem::directory_iterator(
+           named != nullptr ? named : LOCKSTEP_NCCL_USUAL_CACHE, absent))
+    if (!loaded) loaded = load_nccl(version.path() / "lib" / "libnccl.so.2");
   if (!loaded) return loaded.error().to_string();
   api = *loaded;
   return "";
