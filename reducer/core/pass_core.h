@@ -104,6 +104,7 @@ class PassCore {
   [[nodiscard]] Action next_launch();
 
   bool is_first_static_pass() const { return mode_ == Mode::kStatic && !has_completed_pass_; }
+  bool is_usage_agreed() const { return is_usage_agreed_; }
   bool is_all_ready() const { return unready_ == 0; }
   bool is_all_launched() const { return buckets_.next == buckets_.pending.size(); }
   std::size_t next_bucket() const { return buckets_.next; }
