@@ -147,9 +147,9 @@ void drop_handlers_of_ucx() {
   for (const int signal : kCrashes) {
     struct sigaction current {};
     Dl_info info{};
-    if (::sigaction(signal, nullptr, &current) != 0) continue;
-    if (::dladdr(reinterpret_cast<void*>(current.sa_handler), &info) == 0) continue;
-    if (std::strstr(info.dli_fname, "/libucs.so") != nullptr) ::signal(signal, SIG_DFL);
+    (void)::sigaction(signal, nullptr, &current);
+    const bool has_file = ::dladdr(reinterpret_cast<void*>(current.sa_handler), &info) != 0;
+    if (has_file && std::strstr(info.dli_fname, "/libucs.so")) ::signal(signal, SIG_DFL);
   }
 }
 

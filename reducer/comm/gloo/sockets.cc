@@ -22,7 +22,6 @@
 #include <string_view>
 #include <system_error>
 
-
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
@@ -95,15 +94,14 @@ std::uint64_t cookie_of(int descriptor) {
 // The descriptors that are registered with an event loop, and what they are.
 std::map<int, std::string> registered_with(int loop) {
   std::map<int, std::string> found;
-  const std::string self = "/proc/self/";
-  const std::unique_ptr<std::FILE, CloseFile> file(
-      std::fopen((self + "fdinfo/" + std::to_string(loop)).c_str(), "re"));
+  const std::string path = "/proc/self/fdinfo/" + std::to_string(loop);
+  const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "re"));
   std::array<char, 256> line;
   while (file != nullptr && std::fgets(line.data(), line.size(), file.get()) != nullptr) {
     int one = -1;
     std::error_code gone;
     if (std::sscanf(line.data(), "tfd: %d", &one) == 1)
-      found[one] = std::filesystem::read_symlink(self + "fd/" + std::to_string(one), gone);
+      found[one] = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(one), gone);
   }
   return found;
 }
