@@ -173,20 +173,6 @@ std::vector<OrderRun> ring(std::uint32_t ranks, std::uint64_t elements, Ring sha
   return runs;
 }
 
-std::vector<OrderRun> from_root(std::vector<OrderRun> runs, std::uint32_t ranks,
-                                std::uint32_t root) {
-  assert(root < ranks);
-  const auto moved = [&](std::uint8_t rank) {
-    return static_cast<std::uint8_t>((rank + root) % ranks);
-  };
-  for (OrderRun& run : runs) {
-    run.result = moved(run.result);
-    for (std::uint32_t i = 0; i + 1 < ranks; ++i)
-      run.additions[i] = {moved(run.additions[i].into), moved(run.additions[i].from)};
-  }
-  return runs;
-}
-
 std::vector<OrderRun> in_pieces(std::uint64_t elements, std::uint64_t piece, std::uint64_t border,
                                 const OrderRun& small, const OrderRun& large) {
   assert(piece > 0);

@@ -49,10 +49,6 @@ struct Ring {
 };
 std::vector<OrderRun> ring(std::uint32_t ranks, std::uint64_t elements, Ring shape);
 
-// The same additions with every rank r replaced by (r + root) modulo their count.
-std::vector<OrderRun> from_root(std::vector<OrderRun> runs, std::uint32_t ranks,
-                                std::uint32_t root);
-
 // The buffer is cut into pieces of `piece` elements, of which the first one is short if they do not
 // come out even; `large` orders those of more than `border` elements, and `small` the others.
 std::vector<OrderRun> in_pieces(std::uint64_t elements, std::uint64_t piece, std::uint64_t border,

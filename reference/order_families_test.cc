@@ -69,10 +69,6 @@ TEST(OrderFamilies, GloosRingIsARingDownThatBeginsBelowItsChunk) {
   }
 }
 
-TEST(OrderFamilies, ARootRenamesTheRanks) {
-  EXPECT_EQ(text(from_root(doubling(4, 9), 4, 1), 4), "(0+3)+(1+2)");
-}
-
 TEST(OrderFamilies, AShortFirstPieceMayHaveAnotherOrder) {
   const OrderRun small = kary(4, 1, 4).front();
   const OrderRun large = kary(4, 1, 2).front();

@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "properties/generate/random.h"
-#include "properties/shrink/arbitrary.h"
+#include "properties/shrink/test_arbitrary.h"
 
 namespace lockstep::properties {
 namespace {

@@ -79,18 +79,6 @@ std::size_t Average::first_other(const std::vector<OrderRun>& runs, Rounding rou
   return e;
 }
 
-double Average::mean_of(std::size_t element) const {
-  double sum = 0;
-  for (const std::vector<double>& rank : ranks) sum += rank[element];
-  return sum / static_cast<double>(divisor);
-}
-
-double Average::magnitude_of(std::size_t element) const {
-  double sum = 0;
-  for (const std::vector<double>& rank : ranks) sum += std::fabs(rank[element]);
-  return sum;
-}
-
 double Average::epsilon() const {
   return std::ldexp(1.0, -reference::format_of(dtype).mantissa_bits);
 }

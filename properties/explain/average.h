@@ -41,10 +41,7 @@ class Average {
   const reference::OrderRun& run_of(const std::vector<reference::OrderRun>& runs,
                                     std::size_t element) const;
 
-  // The mean in double, and what its error may be at most after rounding in the dtype.
-  double mean_of(std::size_t element) const;
-  double magnitude_of(std::size_t element) const;  // the sum of the absolute values
-  double epsilon() const;                          // of the dtype
+  double epsilon() const;  // of the dtype
 
   reference::DType dtype;
   std::uint64_t offset = 0;

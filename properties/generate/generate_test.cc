@@ -19,7 +19,7 @@
 #include "properties/generate/features.h"
 #include "properties/generate/random.h"
 #include "properties/generate/rows.h"
-#include "properties/shrink/arbitrary.h"
+#include "properties/shrink/test_arbitrary.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
 

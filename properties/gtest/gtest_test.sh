@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gtest_test.sh PROGRAM: the tests that <lockstep/gtest.h> makes, in the program of example_tests.cc: a right reducer passes,
+# gtest_test.sh PROGRAM: the tests that <lockstep/gtest.h> makes, in the program of example_test.cc: a right reducer passes,
 # each wrong one fails with its reason, and what a failure prints runs the case again.
 program=$1
 # shellcheck source=properties/cli/expect.sh

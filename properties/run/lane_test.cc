@@ -21,7 +21,7 @@
 #include "properties/components/component.h"
 #include "properties/generate/generate.h"
 #include "properties/run/case_runner.h"
-#include "properties/shrink/arbitrary.h"
+#include "properties/shrink/test_arbitrary.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {

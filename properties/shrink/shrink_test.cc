@@ -11,8 +11,8 @@
 #include "properties/case/case_json.h"
 #include "properties/case/describe.h"
 #include "properties/case/expression.h"
-#include "properties/shrink/arbitrary.h"
 #include "properties/shrink/edits.h"
+#include "properties/shrink/test_arbitrary.h"
 #include "reference/model.h"
 
 namespace lockstep::properties {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include "reducer/base/build_namespace.h"
 #include "reducer/base/status.h"
 
 namespace lockstep {

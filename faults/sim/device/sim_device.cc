@@ -314,11 +314,6 @@ Place SimDevice::place_of(const Block& block, const Access& access) {
   return {name_of(actor), actor.sequence, actor.operation, access.is_write, block.describe(access)};
 }
 
-void SimDevice::host_access(const Touch& touched, std::string name) {
-  MutexLock lock(mutex_);
-  touch(begin_on_host(std::move(name)), touched);
-}
-
 void SimDevice::host_read(const std::byte* data, std::span<std::byte> into, std::string name) {
   MutexLock lock(mutex_);
   if (touch(begin_on_host(std::move(name)), {data, into.size(), false}))

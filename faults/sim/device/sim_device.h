@@ -137,7 +137,6 @@ class SimDevice final : public Device {
   // The host accesses memory at once, without waiting for anything.
   void host_read(const std::byte* data, std::span<std::byte> into, std::string name = "read");
   void host_write(std::byte* data, std::span<const std::byte> from, std::string name = "write");
-  void host_access(const Touch& touch, std::string name);
 
   // Sets the name of these bytes in findings, until they are released.
   void label(const std::byte* data, std::size_t bytes, std::string name);

@@ -17,6 +17,7 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
+#include "reducer/comm/gloo/guarded_transport.h"
 #include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/gloo/sockets.h"
 
@@ -90,8 +91,7 @@ Result<std::shared_ptr<::gloo::transport::Device>> shared_device(const std::stri
   if (auto device = entry.lock()) return device;
   const WithoutSigpipe guard;  // The loop inherits it, and writes for as long as the device lives.
   try {
-    auto device =
-        ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(numeric->c_str()));
+    auto device = make_guarded_device(*numeric);
     entry = device;
     return device;
   } catch (const std::system_error& error) {

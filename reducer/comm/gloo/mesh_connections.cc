@@ -8,6 +8,7 @@
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/gloo_errors.h"
+#include "reducer/comm/gloo/guarded_transport.h"
 #include "reducer/comm/gloo/slots.h"
 
 namespace lockstep {
@@ -151,7 +152,7 @@ Status MeshConnections::publish(Store& store, Deadline deadline) {
       append_address(addresses, {});
       continue;
     }
-    append_address(addresses, transport_->createPair(peer)->address().bytes());
+    append_address(addresses, invitation_of(*transport_->createPair(peer)));
   }
   find_sockets();  // The sockets listen already.
   const Result<bool> is_set = store.set(key_of("address/", rank_), addresses);
@@ -176,13 +177,13 @@ Status MeshConnections::connect_pairs(Store& store, Deadline deadline) {
       return failure(Code::kMismatch, peer, name + "'s addresses cannot be read");
     try {
       auto& pair = transport_->getPair(peer);
-      if (address.size() != pair->address().bytes().size())
+      const std::size_t bytes = invitation_of(*pair).size();
+      if (!accept_invitation(*pair, address))
         return failure(Code::kMismatch, peer,
                        "the store holds " + std::to_string(address.size()) +
                            " bytes as the address of " + name + ", and an address has " +
-                           std::to_string(pair->address().bytes().size()) +
-                           ": is the store a fresh one?");
-      pair->connect(address);
+                           std::to_string(bytes) +
+                           ": is the store a fresh one, and do all ranks have the same version?");
     } catch (const std::exception& error) {
       return failure(code_of_gloo_error(error.what()), peer,
                      name + ": " + readable_gloo_error(error.what()));

@@ -1,4 +1,4 @@
-#include "properties/shrink/arbitrary.h"
+#include "properties/shrink/test_arbitrary.h"
 
 #include <ostream>
 
