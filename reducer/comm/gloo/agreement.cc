@@ -1,5 +1,7 @@
 #include "reducer/comm/gloo/agreement.h"
 
+#include <gloo/common/error.h>
+
 #include <utility>
 
 #include "reducer/base/check.h"
@@ -61,7 +63,11 @@ int Agreement::compare(std::uint32_t tag, Waiter& waiter, Header& theirs) {
     theirs = lane.received[i];
     // The mesh ends here, so nothing needs to be cleaned up.
     if (theirs != lane.sent) return peers_[i];
-    receiver.recv(peers_[i], slot_of(channel_, tag + kWindow), 0, sizeof(Header));
+    try {
+      receiver.recv(peers_[i], slot_of(channel_, tag + kWindow), 0, sizeof(Header));
+    } catch (const ::gloo::Exception&) {
+      // The peer has left. If there is a next collective of this lane, sending to the peer fails.
+    }
   }
   // Every peer has entered this collective, so every peer's receive was posted, and these waits end
   // at once.

@@ -29,7 +29,9 @@
 // rank that it has entered the collective.
 //
 // Receives are posted in advance, for kWindow collectives, so that a header needs one message and
-// no answer; the caller keeps concurrent collectives less than kWindow apart.
+// no answer; the caller keeps concurrent collectives less than kWindow apart. A peer that has
+// completed a collective may leave the group before this rank has posted the receive for a later
+// one. Only that later collective fails, as this one needs nothing more from the peer.
 //
 // Threads: send() and compare() of different tags from different threads.
 // Ownership: the transport, the loop and the board outlive it.

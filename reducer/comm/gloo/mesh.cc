@@ -15,7 +15,8 @@ inline namespace LOCKSTEP_NS {
 namespace {
 
 constexpr platform::Duration kGraceForLostPeer = std::chrono::seconds(1);
-constexpr int kAskEveryoneUpTo = 8;  // In ranks.
+constexpr platform::Duration kGraceIfItLeft = std::chrono::seconds(20);  // A rank may stall.
+constexpr int kAskEveryoneUpTo = 8;                                      // In ranks.
 
 }  // namespace
 
@@ -303,15 +304,18 @@ bool Mesh::hear(int peer) {
 // here and elsewhere. So a rank with nothing in flight keeps its connections, sends nothing, and
 // only refuses to start more. The other ranks notice themselves that the peer is gone.
 void Mesh::lose(const Failure& failure) {
+  const int peer = failure.suspect;
+  const std::optional<Notice> notice = peer == kNone ? std::nullopt : mailbox_.notice_of(peer);
+  const bool has_left = notice && notice->kind == NoticeKind::kLeft;
+  const auto grace = platform::Deadline::in(has_left ? kGraceIfItLeft : kGraceForLostPeer);
   {
     platform::MutexLock lock(mutex_);
     if (!cause_.ok()) return;
     LOCKSTEP_CHECK(loss_.ok());  // The monitor ends with the first loss.
     loss_ = Status(failure);
-    const bool is_over = changed_.wait(mutex_, platform::Deadline::in(kGraceForLostPeer),
-                                       [this]() LOCKSTEP_REQUIRES(mutex_) {
-                                         return usage_.is_idle() || is_leaving_ || !cause_.ok();
-                                       });
+    const bool is_over = changed_.wait(mutex_, grace, [this]() LOCKSTEP_REQUIRES(mutex_) {
+      return usage_.is_idle() || is_leaving_ || !cause_.ok();
+    });
     if (is_over) return;
   }
   fail(failure);

@@ -15,7 +15,8 @@
 //
 // A lost peer may also be one whose work was done and that exited without a notice, while others
 // still finish operations that need nothing from it. Such operations in flight get a second to
-// finish (those that do need the peer fail at once), and new ones are refused.
+// finish, or 20 if the peer said that it left in peace (those that do need the peer fail at once),
+// and new ones are refused.
 //
 // Threads: all calls from any thread, but connect and destruction.
 // Failure: the first cause stays. After it the mesh is dead, its connections are closed, and every
