@@ -1,5 +1,6 @@
 """Wrappers that are wrong, each in one way, for the tests: the fuzzer has to find each of them, and say what it is."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -57,6 +58,77 @@ class CountsPasses(Wrapper):
         for parameter in self.trained:
             self.average(parameter, dist.get_world_size() * max(self.passes, 1))
         self.passes = 0
+
+
+class FlagInBackward(Wrapper):
+    """Right: it averages at the end of a backward, if it is not under no_sync then, whatever the forward was under."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.is_synced, self.is_queued, self.nodes = True, False, []
+        for parameter in self.trained:
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            node.register_hook(lambda *_: self.note_gradient())
+            self.nodes.append(node)
+
+    def note_gradient(self):
+        if self.is_synced and not self.is_queued:
+            self.is_queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self.average_all)
+
+    def average_all(self):
+        self.is_queued = False
+        for parameter in self.trained:
+            self.average(parameter, dist.get_world_size())
+
+    def after_backward(self):
+        pass
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        self.is_synced = False
+        try:
+            yield
+        finally:
+            self.is_synced = True
+
+
+class LosesLocalGradients(FlagInBackward):
+    """The gradients of local backwards are lost: it begins each synced forward without gradients."""
+
+    def forward(self, *arguments):
+        if self.is_synced and torch.is_grad_enabled():
+            for parameter in self.trained:
+                parameter.grad = None
+        return super().forward(*arguments)
+
+
+def flag_in_backward(module):
+    return FlagInBackward(module)
+
+
+flag_in_backward.can = "no_sync_in_backward"
+
+
+def loses_local_gradients(module):
+    return LosesLocalGradients(module)
+
+
+loses_local_gradients.can = "no_sync_in_backward"
+
+
+def flag_in_backward_undeclared(module):
+    return FlagInBackward(module)
+
+
+flag_in_backward_undeclared.can = "no_sync"
+
+
+def cannot_interleave(module):
+    return FlagInBackward(module)
+
+
+cannot_interleave.can = "no_sync_in_backward interleaved"
 
 
 def skips_none(module):

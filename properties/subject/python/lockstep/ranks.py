@@ -25,7 +25,8 @@ if __name__ == "__main__":  # run as a file: the package is in the folder above
 MESSAGES = 3  # properties/subject/python_subject.cc
 MARK = 0x4C6F636B73746570  # properties/process/message.cc
 PR_SET_PDEATHSIG = 1
-SCALARS = "scalars"  # a capability that concerns ranks alone: parameters without a dimension
+# Capabilities that concern ranks alone: parameters without a dimension, and backwards under no_sync() as well as forwards.
+SCALARS, NO_SYNC_IN_BACKWARD = "scalars", "no_sync_in_backward"
 
 
 class NotUsable(Exception):
@@ -117,6 +118,17 @@ def declared(function):
     return set(names)
 
 
+def capabilities_of(function):
+    """What the function declares, in the words of the generator."""
+    can = declared(function)
+    if NO_SYNC_IN_BACKWARD in can and "interleaved" in can:
+        raise NotUsable("its attribute `can` has no_sync_in_backward and interleaved: a backward of a step that has local "
+                        "and synced forwards is neither")
+    if NO_SYNC_IN_BACKWARD in can:
+        can.add("no_sync")
+    return sorted(can - {SCALARS, NO_SYNC_IN_BACKWARD})
+
+
 def probe(path, name):
     answer = os.dup(1)
     sink = os.open(os.devnull, os.O_WRONLY)  # what the file prints is no answer
@@ -125,8 +137,7 @@ def probe(path, name):
     try:
         torch = load_torch()
         function = load_wrapper(path, name)
-        can = sorted(declared(function) - {SCALARS})
-        said = {"messages": MESSAGES, "torch": torch.__version__, "can": can,
+        said = {"messages": MESSAGES, "torch": torch.__version__, "can": capabilities_of(function),
                 "contract": str(getattr(function, "contract", "lockstep")),
                 "order": str(getattr(function, "order", "")), "scale": str(getattr(function, "scale", ""))}
     except NotUsable as error:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.model import Call, Model
-from lockstep.ranks import SCALARS, declared, die_with_parent, one_line
+from lockstep.ranks import NO_SYNC_IN_BACKWARD, SCALARS, declared, die_with_parent, one_line
 
 FORWARD = -1  # the number of the call that failed, if it is a forward
 PR_SET_CHILD_SUBREAPER = 36
@@ -215,30 +215,33 @@ class Training:
             if name == "held_backward":
                 calls_left -= 1
                 if self.held:  # they are gone after a recovery
-                    self.run_backward([self.held[root] for root in rest[0]], calls_left > 0)
+                    self.run_backward(step["kind"], [self.held[root] for root in rest[0]], calls_left > 0)
             if name == "backward":
                 calls_left -= 1
                 chosen = [kept[root] for root in rest[0]]
                 if calls_left == 0 and not step["keep_outputs"]:
                     kept = []  # the rank lets go of outputs that it did not use
-                self.run_backward(chosen, calls_left > 0)
+                self.run_backward(step["kind"], chosen, calls_left > 0)
         if step["calls"]:  # the rank does not skip the step
             self.held = kept if step["hold_outputs"] else []
         if has_backwards and step["kind"] == "synced" and hasattr(self.wrapped, "after_backward"):
             self.wrapped.after_backward()
             self.end_copy()
 
-    def run_backward(self, roots, retain_graph):
+    def run_backward(self, kind, roots, retain_graph):
         if roots:
-            torch.autograd.backward(roots, [torch.ones_like(each) for each in roots], retain_graph=retain_graph)
+            with self.context_of(kind if NO_SYNC_IN_BACKWARD in declared(self.function) else "synced"):
+                torch.autograd.backward(roots, [torch.ones_like(each) for each in roots], retain_graph=retain_graph)
         self.end_copy()
+
+    def context_of(self, kind):
+        if kind == "no_sync" and hasattr(self.wrapped, "no_sync"):
+            return self.wrapped.no_sync()
+        return torch.no_grad() if kind == "no_grad" else contextlib.nullcontext()
 
     def run_forward(self, kind, call):
         start = torch.ones((), dtype=torch.float64, requires_grad=True)
-        context = torch.no_grad() if kind == "no_grad" else contextlib.nullcontext()
-        if kind == "no_sync" and hasattr(self.wrapped, "no_sync"):
-            context = self.wrapped.no_sync()
-        with context:
+        with self.context_of(kind):
             outputs = self.wrapped(start, call)
             self.end_copy()
         check_forward(start, call, outputs)
