@@ -33,15 +33,15 @@ namespace {
 
 using reference::ExpectedGradient;
 
-// What each rank contributes to the sums of a step. The model computes it: it runs the step as a
-// local one, which leaves the contributions in the gradients. Nothing for a step that is local.
+// What each rank contributes to the sums of a step, or would to those of a local one. The model
+// computes it: it runs the step as a local one, which leaves the contributions in the gradients.
 std::optional<reference::Expectation> contributions_to(const Case& c,
                                                        const Observation& observation,
                                                        std::uint32_t step) {
   reference::Program local = c.program;
   if (step >= local.steps.size()) return std::nullopt;
   local.steps.resize(step + 1);
-  if (local.steps[step].kind != reference::PassKind::kSynced) return std::nullopt;
+  if (local.steps[step].kind == reference::PassKind::kNoGrad) return std::nullopt;
   local.steps[step].kind = reference::PassKind::kNoSync;
   return reference::run(local, reference::Contract::lockstep(), observation.recoveries,
                         observation.ready_orders());
@@ -119,9 +119,11 @@ std::vector<BitsExplanation> explain_place(const Case& c, const reference::Expec
     inputs.before =
         bits_of(expectation, expectation.steps[s - 1].ranks[place.rank].gradients[place.parameter]);
   auto found = explain_bits(inputs, {seen, seen + count});
-  const bool is_mistake =
-      !found.empty() && found.front().matches == count && !found.front().mistake.empty();
-  return is_mistake ? found : std::vector<BitsExplanation>();
+  if (found.empty() || found.front().matches != count) return {};
+  const bool is_local = c.program.steps[s].kind == reference::PassKind::kNoSync;
+  for (BitsExplanation& each : found)
+    if (is_local && each.mistake.empty()) each.mistake = "this step is local (no_sync)";
+  return found.front().mistake.empty() ? std::vector<BitsExplanation>() : found;
 }
 
 // Leaves those explanations that hold at the other place, too, unless none does.
