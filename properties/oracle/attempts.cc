@@ -35,8 +35,8 @@ class AttemptOracle {
     // While ranks agree, peers may be in a pass of an earlier reducer; what comes later in a
     // construction or a reset belongs to the next pass. Refused memory may come from either.
     // An abort names the collective of the peer that aborted, and the pass of this rank.
-    const bool is_of_peer =
-        failure.code == Code::kAborted && failure.rank != number_of(rank, members);
+    const bool is_abort = failure.code == Code::kAborted || fault->kind == faults::Kind::kUserAbort;
+    const bool is_of_peer = is_abort && failure.rank != number_of(rank, members);
     const bool agrees =
         failure.collective == "all_gather" && failure.code != Code::kOutOfMemory && !is_of_peer;
     if (agrees && failure.pass != kNone) return fmt::format("names pass {}", failure.pass);

@@ -70,8 +70,8 @@ Ref<Parameter> make(const Form& form, Device& device) {
 
 void resize(Form& form) {
   Shape& shape = form.shape;
-  std::vector<std::int64_t> sizes(shape.sizes.begin(), shape.sizes.begin() + shape.dims);
-  if (sizes.empty()) sizes.push_back(1);
+  std::vector<std::int64_t> sizes(std::max(shape.dims, 1), 1);
+  std::copy_n(shape.sizes.begin(), shape.dims, sizes.begin());
   ++sizes[0];
   shape = Shape::row_major(sizes);
 }
