@@ -237,7 +237,7 @@ class GuardedDevice final : public tcp::Device {
 #endif
 
 std::shared_ptr<::gloo::transport::Device> make_guarded_device(
-    const std::string& address, std::function<void()> before_transfer) {
+    const std::string& address, [[maybe_unused]] std::function<void()> before_transfer) {
 #if LOCKSTEP_GLOO_IS_GUARDED
   return std::make_shared<GuardedDevice>(address, std::move(before_transfer));
 #else
