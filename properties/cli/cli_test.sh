@@ -210,7 +210,7 @@ expect 1 "nowhere" "$program" corpus check nowhere
 mkdir old && echo '{"schema": 1, "about": "by hand", "program": {"steps": [{}]}}' >old/case.json
 expect 0 "environment: on real lanes ranks are processes; times of passes;" "$program" show old/case.json
 "$program" show old/case.json >shown.txt
-expect 0 "corpus: 1 of 1 files written anew, in schema 3" "$program" corpus convert old
+expect 0 "corpus: 1 of 1 files written anew, in schema 4" "$program" corpus convert old
 grep -q '"about": "by hand"' old/case.json && grep -q '"processes": true' old/case.json || fail "the converted file lacks something"
 "$program" show old/case.json | cmp -s - shown.txt || fail "a converted case is another one"
 expect 0 "corpus: 0 of 1 files written anew" "$program" corpus convert old
