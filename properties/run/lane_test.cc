@@ -427,8 +427,10 @@ TEST(SimLane, BitsDoNotDependOnTheScheduleNorOnWhoSyncs) {
     c.program.options.rebuild = false;
     c.program.options.first_bucket_bytes = c.program.options.bucket_bytes;
     c.program.options.last_bucket_bytes = 0;
-    // With manual sync, normalize() removes checkpoints around the whole model.
+    // With manual sync, normalize() removes checkpoints around the whole model; and it would take
+    // back the bytes of the first bucket where all are reduced after the backward (P14).
     c.program.options.manual_sync = true;
+    c.program.options.launch = reference::Launch::kOverlapped;
     normalize(c);
     const auto bits_with = [&](reference::Launch launch, bool own_group, bool manual_sync) {
       c.program.options.launch = launch;
