@@ -145,6 +145,118 @@ def counts_passes(module):
 counts_passes.can = "no_sync"
 
 
+def counts_passes_that_nobody_makes(module):
+    """Right, as its profile excludes the steps that are not."""
+    return CountsPasses(module)
+
+
+def local_step(program, step):
+    return program.kind(step) == "no_sync"
+
+
+counts_passes_that_nobody_makes.can = "no_sync"
+counts_passes_that_nobody_makes.excludes = [local_step]
+
+
+class BackwardDecides(Wrapper):
+    """A backward averages, unless it is in the context of no_sync()."""
+
+    is_local = False
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        self.is_local = True
+        yield
+        self.is_local = False
+
+    def backward(self, outputs, ones, retain_graph):
+        torch.autograd.backward(outputs, ones, retain_graph=retain_graph)
+        if not self.is_local:
+            super().after_backward()
+
+    def after_backward(self):
+        pass
+
+
+def lets_the_backward_decide(module):
+    """Right, as it says where its context belongs."""
+    return BackwardDecides(module)
+
+
+lets_the_backward_decide.can, lets_the_backward_decide.no_sync = "no_sync", "backward"
+
+
+def hides_that_the_backward_decides(module):
+    return BackwardDecides(module)
+
+
+hides_that_the_backward_decides.can = "no_sync"
+
+
+def computes_with_old_values(module):
+    """The forward sees what the parameters were at the forward before."""
+
+    class Delays(Wrapper):
+        def forward(self, *arguments):
+            now = [each.detach().clone() for each in self.module.parameters()]
+            self.set_values(getattr(self, "before", now))
+            try:
+                return self.module(*arguments)
+            finally:
+                self.set_values(now)
+                self.before = now
+
+        def set_values(self, values):
+            with torch.no_grad():
+                for parameter, value in zip(self.module.parameters(), values):
+                    parameter.copy_(value)
+
+    return Delays(module)
+
+
+computes_with_old_values.can = "steps"
+
+
+def sees_what_the_optimizer_did(module):
+    """Right."""
+    return Wrapper(module)
+
+
+sees_what_the_optimizer_did.can = "steps no_grad"
+
+
+def begins_alone(module):
+    """Each rank keeps its own weights."""
+    return Wrapper(module)
+
+
+begins_alone.can = "broadcast"
+
+
+def begins_together(module):
+    """Right: all ranks get the weights of rank 0."""
+    for parameter in module.parameters():
+        dist.broadcast(parameter.detach(), 0)
+    return Wrapper(module)
+
+
+begins_together.can = "broadcast frozen"
+
+
+def unknown_place_of_no_sync(module):
+    return Wrapper(module)
+
+
+unknown_place_of_no_sync.no_sync = "sideways"
+
+
+def excludes_without_a_list(module):
+    return Wrapper(module)
+
+
+excludes_without_a_list.excludes = "everything"
+
+
 def does_not_divide(module):
     class Sums(Wrapper):
         def average(self, parameter, ranks):

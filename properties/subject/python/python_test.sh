@@ -25,8 +25,26 @@ case_file=$(ls found/gloo-3-*.json | grep -v found.json | head -n 1)
 expect 65 "definedness" run replay "$case_file" --subject "$(wrong skips_none)"
 expect 0 "ok" run replay "$case_file" --subject "python:$work/examples/all_reduce.py:wrap"
 
-# One case shows each of the others. Ranks connect within its timeout, on a busy machine, too.
+# Ranks connect within the timeout of this case, on a busy machine, too.
 echo '{"schema": 1, "timeout_ms": 3000, "program": {"steps": [{}]}}' >case.json
+
+# What a profile declares of loops: an optimizer that steps, ranks that begin with other weights, where no_sync() belongs,
+# and steps that it excludes, which are counted.
+found() { # found CODE TEXT FUNCTION
+  expect "$1" "$2" run fuzz --subject "$(wrong "$3")" --time 60 --seed 5 --jobs 1 --shrink-time 0 --fresh --out found
+}
+right() { # right FUNCTION
+  expect 0 " 0 failing" run fuzz --subject "$(wrong "$1")" --cases 10 --seed 5 --jobs 1 --fresh --out found
+}
+found 71 "the module saw a parameter with the value" computes_with_old_values
+found 71 "the module saw a parameter with the value" begins_alone
+found 65 "definedness" hides_that_the_backward_decides
+LOCKSTEP_EXCLUDED=$work/excluded right counts_passes_that_nobody_makes
+grep -Eq '^[1-9][0-9]* of [1-9][0-9]* steps: local step$' excluded || fail "what was excluded is not counted"
+expect 1 "its attribute \`no_sync\` is 'sideways': give one of" run replay case.json --subject "$(wrong unknown_place_of_no_sync)"
+expect 1 "its attribute \`excludes\` must be a list" run replay case.json --subject "$(wrong excludes_without_a_list)"
+
+# One case shows each of the others.
 misbehaves() { # misbehaves CODE FUNCTION TEXT
   expect "$1" "$3" run replay case.json --subject "$(wrong "$2")"
 }
@@ -44,6 +62,7 @@ nothing_is_left
 if [[ $all != --all ]]; then finish "every wrapper is reported as what it is"; exit; fi
 
 expect 0 " 0 failing" run fuzz --subject "python:$work/examples/ddp.py:wrap" --cases 40 --seed 2 --jobs 2
+for each in sees_what_the_optimizer_did begins_together lets_the_backward_decide; do right "$each"; done
 
 # The calls come in the order of the program: the gradients of microbatches under no_sync are averaged one by one, which
 # is what is known of PyTorch's reducer, and not what Lockstep's contract says.
@@ -147,6 +166,9 @@ script interrupts.py 'import signal, subprocess, sys' \
   'print("a summary:", " 0 failing" in said, "signal:", -session.returncode)'
 expect 0 "a summary: True signal: 2" "$python" interrupts.py
 nothing_is_left
+script excludes.py 'import lockstep' 'from faulty_wrappers import counts_passes_that_nobody_makes as wrap' \
+  'lockstep.fuzz(wrap, cases=10, seed=5, jobs=1, least=1)'
+expect_match 0 "^excluded by the profile: [1-9][0-9]* cases end before a step with: local step$" "$python" excludes.py
 script wrong.py 'import lockstep' 'from faulty_wrappers import does_not_divide' 'try:' \
   '    lockstep.fuzz(does_not_divide, cases=30, seed=1, jobs=1, shrink_time=0)' 'except lockstep.Failure as failure:' \
   '    print("code", failure.code, "bits" in failure.report)'

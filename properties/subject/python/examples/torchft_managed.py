@@ -27,8 +27,11 @@ class Managed(torch.nn.Module):
             use_async_quorum=False, init_sync=False, timeout=LIMIT, quorum_timeout=LIMIT, connect_timeout=LIMIT, rank=0,
             world_size=1, store_addr="127.0.0.1", store_port=self.store.port, lighthouse_addr="http://127.0.0.1:%d" % port,
             replica_id="rank_%d" % rank, hostname="127.0.0.1")
-        self.wrapped = torchft.DistributedDataParallel(self.manager, module)
+        self.wrapped = self.make_wrapped(module)
         self.is_in_step = False
+
+    def make_wrapped(self, module):
+        return torchft.DistributedDataParallel(self.manager, module)
 
     def forward(self, *arguments):
         if torch.is_grad_enabled() and not self.is_in_step:

@@ -16,6 +16,9 @@ import inspect
 import os
 import subprocess
 import sys
+import tempfile
+
+from lockstep.programs import count_excluded
 
 __all__ = ["Failure", "Refused", "fuzz", "include", "replay", "main"]
 
@@ -83,9 +86,10 @@ def copy_lines(source, lines):
         lines.append(line)
 
 
-def run(arguments):
-    """Runs the program with this Python for the ranks, and prints what it prints, errors too."""
-    environment = dict(os.environ, LOCKSTEP_PYTHON=sys.executable)
+def run(arguments, **settings):
+    """Runs the program with this Python for the ranks, and prints what it prints, errors too. `settings` are variables of
+    its environment."""
+    environment = dict(os.environ, LOCKSTEP_PYTHON=sys.executable, **settings)
     said = []
     with subprocess.Popen([program(), *arguments], env=environment, text=True, bufsize=1,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
@@ -121,7 +125,14 @@ def fuzz(wrap, seconds=60, least=LEAST, **options):
     if is_rank:
         return
     time = [] if "cases" in options else ["--time", str(seconds)]
-    run(["fuzz", "--subject", subject_of(wrap), "--least", str(least), *time, *flags(options)])
+    arguments = ["fuzz", "--subject", subject_of(wrap), "--least", str(least), *time, *flags(options)]
+    with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+        excluded = os.path.join(folder, "excluded")
+        try:
+            run(arguments, LOCKSTEP_EXCLUDED=excluded)
+        finally:
+            for why, cases in count_excluded(excluded).items():
+                print("excluded by the profile: %d cases end before a step with: %s" % (cases, why), flush=True)
 
 
 def replay(wrap, case, **options):

@@ -43,17 +43,24 @@ class Checkpoint(torch.autograd.Function):
 
 
 class Holder(torch.nn.Module):
+    """A module of one parameter, which a wrapper may wrap by itself."""
+
     def __init__(self, weight):
         super().__init__()
         self.weight = weight
 
+    def forward(self, constant):
+        return (self.weight.double() * constant.reshape(self.weight.shape)).sum()
+
 
 class Model(torch.nn.Module):
     """`parameters`: records with name, dtype, shape, memory (the dimensions as they lie in memory,
-    the outermost first), requires_grad and sparse, or with name and same_as."""
+    the outermost first), requires_grad and sparse, or with name and same_as. `holder`: the class of
+    the modules that have them."""
 
-    def __init__(self, parameters):
+    def __init__(self, parameters, holder=Holder):
         super().__init__()
+        self.holder = holder
         for record in parameters:
             self.add_module(record["name"], self.make(record))
 
@@ -68,7 +75,7 @@ class Model(torch.nn.Module):
             return table
         value = torch.ones([shape[each] for each in memory], dtype=dtype)
         value = value.permute([memory.index(each) for each in range(len(memory))])
-        return Holder(torch.nn.Parameter(value, requires_grad=record["requires_grad"]))
+        return self.holder(torch.nn.Parameter(value, requires_grad=record["requires_grad"]))
 
     def forward(self, start, call):
         """`start`: what a node without inputs adds to; `call`: a Call."""
@@ -90,12 +97,12 @@ class Model(torch.nn.Module):
 
     def apply_node(self, kind, total, rest, constants, start):
         if kind == "use":  # a gradient s reaches the parameter as s * constant
-            parameter = getattr(self, rest[0]).weight
-            constant = constants[rest[1]]
-            if isinstance(constant, tuple):  # the rows that are looked up, and their elements
-                parameter = getattr(self, rest[0])(constant[0])
-                constant = constant[1]
-            return [total + (parameter.double() * constant.reshape(parameter.shape)).sum()]
+            module, constant = getattr(self, rest[0]), constants[rest[1]]
+            if not isinstance(constant, tuple):
+                return [total + module(constant)]
+            rows, elements = constant  # the rows that are looked up, and their elements
+            found = module(rows)
+            return [total + (found.double() * elements.reshape(found.shape)).sum()]
         if kind == "scale":
             return [total * rest[0]]
         if kind == "stop":

@@ -25,8 +25,10 @@ if __name__ == "__main__":  # run as a file: the package is in the folder above
 MESSAGES = 3  # properties/subject/python_subject.cc
 MARK = 0x4C6F636B73746570  # properties/process/message.cc
 PR_SET_PDEATHSIG = 1
-# Capabilities that concern ranks alone: parameters without a dimension, and backwards under no_sync() as well as forwards.
-SCALARS, NO_SYNC_IN_BACKWARD = "scalars", "no_sync_in_backward"
+# What concerns ranks alone: parameters without a dimension; backwards under no_sync() as well as forwards; an optimizer that
+# steps after each synced step; and ranks that begin with different values of the parameters.
+SCALARS, NO_SYNC_IN_BACKWARD, STEPS, BROADCAST = OF_RANKS = "scalars", "no_sync_in_backward", "steps", "broadcast"
+PLACES_OF_NO_SYNC = "forward", "backward"
 
 
 class NotUsable(Exception):
@@ -126,7 +128,17 @@ def capabilities_of(function):
                         "and synced forwards is neither")
     if NO_SYNC_IN_BACKWARD in can:
         can.add("no_sync")
-    return sorted(can - {SCALARS, NO_SYNC_IN_BACKWARD})
+    return sorted(can - set(OF_RANKS))
+
+
+def check_attributes(function):
+    """What only ranks read."""
+    where = getattr(function, "no_sync", "forward")
+    if where not in PLACES_OF_NO_SYNC:
+        raise NotUsable("its attribute `no_sync` is %r: give one of %s" % (where, ", ".join(PLACES_OF_NO_SYNC)))
+    excludes = getattr(function, "excludes", ())
+    if not isinstance(excludes, (list, tuple)) or not all(map(callable, excludes)):
+        raise NotUsable("its attribute `excludes` must be a list of functions of a program and of the number of a step")
 
 
 def probe(path, name):
@@ -137,6 +149,7 @@ def probe(path, name):
     try:
         torch = load_torch()
         function = load_wrapper(path, name)
+        check_attributes(function)
         said = {"messages": MESSAGES, "torch": torch.__version__, "can": capabilities_of(function),
                 "contract": str(getattr(function, "contract", "lockstep")),
                 "order": str(getattr(function, "order", "")), "scale": str(getattr(function, "scale", ""))}

@@ -6,6 +6,7 @@ The calls are those of reference/program.h, as properties/observe/training.cc ma
 import contextlib
 import ctypes
 import datetime
+import functools
 import gc
 import inspect
 import json
@@ -16,8 +17,9 @@ import time
 import torch
 import torch.distributed as dist
 
-from lockstep.model import Call, Model
-from lockstep.ranks import NO_SYNC_IN_BACKWARD, SCALARS, declared, die_with_parent, one_line
+from lockstep.model import Call, Holder, Model
+from lockstep.programs import Program, first_excluded, note_excluded, steps_late
+from lockstep.ranks import BROADCAST, NO_SYNC_IN_BACKWARD, SCALARS, STEPS, declared, die_with_parent, one_line
 
 FORWARD = -1  # the number of the call that failed, if it is a forward
 PR_SET_CHILD_SUBREAPER = 36
@@ -94,6 +96,66 @@ class Group:
             raise Misuse("the ranks are out of step at the end: a sum is %d instead of %d" % (got, expected))
 
 
+class Values:
+    """The values that the parameters of a model must have: 1 at first, and 1 more after each step of the optimizer. What is
+    wrong is said at the end of the case: a rank that raises earlier leaves the others alone, and their errors hide it."""
+
+    def __init__(self):
+        self.expected = 1
+        self.step = 0  # the number of the program's step
+        self.complaint = None  # about the first parameter that the module saw with another value
+
+    def compare(self, seen):
+        if self.complaint is None and not bool((seen == self.expected).all()):
+            value = seen[seen != self.expected].flatten()[0].item()
+            self.complaint = "in step %d the module saw a parameter with the value %g, and it has to be %g" % (
+                self.step, value, self.expected)
+
+    def check(self):
+        if self.complaint is not None:
+            raise Misuse(self.complaint)
+
+
+class ComparedHolder(Holder):
+    """A module of one parameter that compares, at each forward, the value that it sees."""
+
+    def __init__(self, values, weight):
+        super().__init__(weight)
+        self.values = values
+
+    def forward(self, constant):
+        self.values.compare(self.weight.detach())
+        return super().forward(constant)
+
+
+class Optimizer:
+    """It adds 1 to the parameters that the wrapped module had at first: the gradients of a case do not depend on values.
+    If `steps` is declared, it also steps after each synced step of the program: at once after every other one, and else
+    when the next step begins that has a backward, so that forwards without gradients come between."""
+
+    def __init__(self, parameters, values, has_steps):
+        self.parameters, self.values, self.has_steps = list(parameters), values, has_steps
+        self.is_due = False
+
+    def step(self):
+        with torch.no_grad():
+            for parameter in self.parameters:
+                parameter.add_(1)
+        self.values.expected += 1
+
+    def begin(self, kind):
+        if self.is_due and kind != "no_grad":
+            self.step()
+            self.is_due = False
+
+    def end(self, number, kind):
+        if not self.has_steps or kind != "synced":
+            return
+        self.is_due = True
+        if not steps_late(number):
+            self.begin(kind)
+
+
 class Training:
     """`group`: a Group; `meet`: waits for all ranks; `end_copy`: called after each call of the user's code (see
     Processes)."""
@@ -102,7 +164,10 @@ class Training:
         self.job, self.function, self.group, self.meet, self.end_copy = job, function, group, meet, end_copy
         self.plan = job["plan"]
         self.steps = job["steps"]
-        self.model = self.wrapped = None
+        self.can = declared(function)
+        self.model = self.wrapped = self.optimizer = None
+        self.values = Values()
+        self.excluded_from = len(self.steps)  # the first step that the profile excludes
         self.held = []  # outputs that live on until the next step has ended
         self.report = {"construction": None, "recovery": None, "finished": False, "steps": []}
 
@@ -112,7 +177,7 @@ class Training:
         step = 0
         while self.report["construction"] is None and self.report["recovery"] is None:
             is_recovering = False
-            while step < self.plan["end"] and not is_recovering:
+            while step < min(self.plan["end"], self.excluded_from) and not is_recovering:
                 is_recovering = self.train_step(step)
                 step += 1
             if is_recovering:
@@ -132,10 +197,12 @@ class Training:
     def finish(self):
         """All ranks came to the end of their programs."""
         self.forget()
-        if not self.plan["all_ended"]:  # the collectives of a pass that some rank has not ended would meet the check
+        error = None
+        if self.plan["all_ended"]:
+            error = caught(lambda: self.group.check(self.job["key"] % 1000 + 1))  # all ranks, whatever they saw
+        else:  # the collectives of a pass that some rank has not ended would meet the check
             self.group.leave()
-            return
-        error = caught(lambda: self.group.check(self.job["key"] % 1000 + 1))  # all ranks, whatever they saw
+        error = caught(self.values.check) or error
         if self.report["steps"] and self.report["steps"][-1]["error"] is None:
             self.report["steps"][-1]["error"] = error
 
@@ -145,19 +212,49 @@ class Training:
             file = os.path.join(self.job["folder"], "python-%d" % generation)
             name = "%s, generation %d" % (self.job["group"], generation)
             self.group.join(name, file, members.index(self.job["rank"]), len(members), self.job["timeout_ms"])
+            if generation == 0:
+                self.exclude()
             dist._DEFAULT_FIRST_BUCKET_BYTES = self.job["first_bucket_bytes"]  # DistributedDataParallel looks there
-            self.model = Model(self.parameters())
+            self.make_model(dist.get_rank())
             self.wrapped = self.function(self.model, **accepted(self.function, self.job["options"]))
             self.end_copy()
             if not isinstance(self.wrapped, torch.nn.Module):
                 raise Misuse("the function returned %r, and has to return a torch.nn.Module" % type(self.wrapped))
+            self.optimizer = Optimizer(self.model.parameters(), self.values, STEPS in self.can)
 
         return caught(make)
+
+    def exclude(self):
+        """Finds the first step that the function's attribute `excludes` leaves out. It has to know what all ranks do."""
+        conditions = getattr(self.function, "excludes", ())
+        if not conditions:
+            return
+        path = os.path.join(self.job["folder"], "program-%d")
+        with open(path % self.job["rank"], "w", encoding="utf-8") as own:
+            json.dump([dict(step, constants={}) for step in self.steps], own)
+        dist.barrier()
+        ranks = []
+        for rank in range(self.job["world"]):
+            with open(path % rank, encoding="utf-8") as steps:
+                ranks.append(json.load(steps))
+        self.excluded_from, why = first_excluded(Program(self.job, ranks), conditions)
+        if why is not None and self.job["rank"] == 0 and "LOCKSTEP_EXCLUDED" in os.environ:
+            note_excluded(os.environ["LOCKSTEP_EXCLUDED"], len(self.steps) - self.excluded_from, len(self.steps), why)
+
+    def make_model(self, rank):
+        """If `broadcast` is declared, the ranks begin with different values, and must all see those of rank 0."""
+        self.values.expected = 1
+        compares = bool(self.can & {STEPS, BROADCAST})
+        self.model = Model(self.parameters(), functools.partial(ComparedHolder, self.values) if compares else Holder)
+        if BROADCAST in self.can:
+            with torch.no_grad():
+                for parameter in self.model.parameters():
+                    parameter.add_(rank)
 
     def parameters(self):
         """A wrapper that does not take parameters without a dimension gets them with one."""
         records = self.job["parameters"]
-        if SCALARS in declared(self.function):
+        if SCALARS in self.can:
             return records
         return [dict(each, shape=[1], memory=[0]) if each.get("shape") == [] else each for each in records]
 
@@ -167,7 +264,7 @@ class Training:
         self.group.leave()
 
     def forget(self):
-        self.model = self.wrapped = None
+        self.model = self.wrapped = self.optimizer = None
         self.held = []
         gc.collect()
 
@@ -181,19 +278,16 @@ class Training:
 
     def run_step(self, step, seen):
         constants = {name: torch.tensor(values, dtype=torch.float64) for name, values in step["constants"].items()}
+        self.values.step = seen["step"]
+        self.optimizer.begin(step["kind"])
         self.run_calls(step, constants, seen)
         seen["failed_call"] = FORWARD
         seen["gradients"] = [self.gradient_of(record["name"]) for record in self.job["parameters"]]
+        self.optimizer.end(seen["step"], step["kind"])
 
     def zero_gradients(self, how):
         if how != "not":
             self.model.zero_grad(set_to_none=how == "to none")
-
-    def optimizer_step(self):
-        """Other values; the gradients of a case do not depend on them."""
-        with torch.no_grad():
-            for parameter in self.model.parameters():
-                parameter.add_(1)
 
     def run_calls(self, step, constants, seen):
         kept = []
@@ -203,7 +297,7 @@ class Training:
             if name == "zero_grad":
                 self.zero_gradients(*rest)
             if name == "optimizer_step":
-                self.optimizer_step()
+                self.optimizer.step()
             if name == "forward":
                 number, kind = rest
                 outputs = self.run_forward(kind, Call(step["forwards"][number], constants))
@@ -228,20 +322,30 @@ class Training:
             self.wrapped.after_backward()
             self.end_copy()
 
-    def run_backward(self, kind, roots, retain_graph):
-        if roots:
-            with self.context_of(kind if NO_SYNC_IN_BACKWARD in declared(self.function) else "synced"):
-                torch.autograd.backward(roots, [torch.ones_like(each) for each in roots], retain_graph=retain_graph)
-        self.end_copy()
-
-    def context_of(self, kind):
-        if kind == "no_sync" and hasattr(self.wrapped, "no_sync"):
+    def context(self, kind, call):
+        """What surrounds a forward or a backward. The context of no_sync() belongs around forwards, as for
+        DistributedDataParallel; also around backwards, where `no_sync_in_backward` is declared; or around these alone, where
+        the function's attribute `no_sync` is "backward"."""
+        if kind == "no_grad" and call == "forward":
+            return torch.no_grad()
+        is_for_both = NO_SYNC_IN_BACKWARD in self.can
+        is_here = is_for_both or call == getattr(self.function, "no_sync", "forward")
+        if kind == "no_sync" and is_here and hasattr(self.wrapped, "no_sync"):
             return self.wrapped.no_sync()
-        return torch.no_grad() if kind == "no_grad" else contextlib.nullcontext()
+        return contextlib.nullcontext()
+
+    def run_backward(self, kind, roots, retain_graph):
+        ones = [torch.ones_like(each) for each in roots]
+        with self.context(kind, "backward"):
+            if roots and hasattr(self.wrapped, "backward"):
+                self.wrapped.backward(roots, ones, retain_graph)
+            elif roots:
+                torch.autograd.backward(roots, ones, retain_graph=retain_graph)
+        self.end_copy()
 
     def run_forward(self, kind, call):
         start = torch.ones((), dtype=torch.float64, requires_grad=True)
-        with self.context_of(kind):
+        with self.context(kind, "forward"):
             outputs = self.wrapped(start, call)
             self.end_copy()
         check_forward(start, call, outputs)
@@ -249,7 +353,8 @@ class Training:
 
     def gradient_of(self, name):
         parameter = getattr(self.model, name).weight
-        return None if parameter.grad is None else bits_of(parameter.grad, parameter)
+        gradient = self.wrapped.gradient(name) if hasattr(self.wrapped, "gradient") else parameter.grad
+        return None if gradient is None else bits_of(gradient, parameter)
 
 
 def is_same_number(one, other):
