@@ -81,6 +81,8 @@ for path in sys.argv[1:]:
     print(said or json.dumps({"old": "it ended while it was loaded"}), flush=True)
 """
 
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class Refusal(Exception):
     """What is wrong with the command, in one line."""
@@ -108,14 +110,21 @@ class Table:
 
     def run(self, arguments):
         """The exit code of the program, and what it printed. Ctrl-C ends it, and waits until its ranks are gone."""
-        with subprocess.Popen([self.options.program, *arguments], env=self.environment, text=True, errors="replace",
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-            try:
-                said = process.communicate()[0]
-            except BaseException:
-                process.terminate()
-                process.communicate()
-                raise
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # until there is a process that can be ended
+        heed = lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before)  # noqa: E731
+        try:
+            with subprocess.Popen([self.options.program, *arguments], env=self.environment, text=True, errors="replace",
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  preexec_fn=heed) as process:
+                try:
+                    heed()
+                    said = process.communicate()[0]
+                except BaseException:
+                    process.terminate()
+                    process.communicate()
+                    raise
+        finally:
+            heed()
         if process.returncode == 130:
             raise KeyboardInterrupt
         return process.returncode, said
