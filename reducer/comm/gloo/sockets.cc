@@ -149,9 +149,10 @@ void close_loop_on_exec(int event) {
     set_close_on_exec(descriptor);
     return false;
   });
+  std::erase_if(registered, [](const auto& each) { return !each.second.starts_with("pipe:"); });
   for (const auto& [one, pipe] : registered)
     each_descriptor([&](int descriptor, std::string_view what) {  // either end of it
-      if (what.starts_with("pipe:") && what == pipe) set_close_on_exec(descriptor);
+      if (what == pipe) set_close_on_exec(descriptor);
       return true;
     });
 }
