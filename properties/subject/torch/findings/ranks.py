@@ -69,6 +69,32 @@ def not_there(what):
     os._exit(3)
 
 
+def import_torchft():
+    """torchft, and a function that makes a rank's manager for a quorum of two over Gloo, with what the manager needs to live.
+    It is imported before the ranks are forked."""
+    os.environ.setdefault("RUST_LOG", "error")  # what its servers print
+    try:
+        import torchft
+        from torchft._torchft import LighthouseServer
+    except ImportError:
+        not_there("torchft")
+    limit = datetime.timedelta(seconds=20)
+
+    def manager_of(rank):
+        server = LighthouseServer(bind="127.0.0.1:0", min_replicas=2) if rank.number == 0 else None
+        port = torch.tensor(int(server.address().rsplit(":", 1)[1]) if server else 0)
+        dist.broadcast(port, 0)
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        manager = torchft.Manager(
+            pg=torchft.ProcessGroupGloo(timeout=limit), load_state_dict=None, state_dict=None, min_replica_size=2,
+            use_async_quorum=False, init_sync=False, timeout=limit, quorum_timeout=limit, connect_timeout=limit, rank=0,
+            world_size=1, store_addr="127.0.0.1", store_port=store.port, replica_id="rank_%d" % rank.number,
+            lighthouse_addr="http://127.0.0.1:%d" % port, hostname="127.0.0.1")  # fmt: skip
+        return manager, (server, store)
+
+    return torchft, manager_of
+
+
 def fsdp2():
     """FSDP2's fully_shard over all ranks, as a function of a module. It is imported before the ranks are forked."""
     try:
