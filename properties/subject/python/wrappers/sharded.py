@@ -1,7 +1,11 @@
 """What the profiles of FSDP2, HSDP and `replicate` share: they are one implementation."""
 
+import torch
 from profiles import set_for_a_while
 from torch.distributed.fsdp import FSDPModule
+
+if not hasattr(torch.cpu.Stream, "record_event"):
+    raise ImportError("this PyTorch's FSDP2 does not run on CPUs: its torch.cpu.Stream has no record_event")
 
 
 def groups_of(state):
