@@ -52,7 +52,7 @@ class PartFiles {
   PartHistory history_;
 };
 
-// Whether a process runs the part, as far as the lock tells.
+// Returns whether some process holds the lock of the part, and so runs it.
 bool is_running(const std::string& campaign, std::uint64_t part);
 
 // The logs of all parts that have one, ascending; also while processes append to them.

@@ -58,7 +58,7 @@ std::uint32_t synced_step_from(std::uint32_t start, const reference::Program& pr
   return start;
 }
 
-// Whether the simulator can add a fault after which the ranks recover.
+// Returns whether the simulator can add a fault after which the ranks recover.
 bool is_able(const GenerateOptions& options, const Case& value) {
   return options.lane == GenerateOptions::Lane::kSim &&
          options.capabilities.has(Capability::kRecovery) && !value.program.steps.empty();

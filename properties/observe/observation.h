@@ -148,8 +148,8 @@ struct PlantedBug {
   }
 };
 
-// What a rank was told when it was constructed or reset with the program's disagreement, and what
-// came after (reference/construction_disagreement.h).
+// The error that a rank got when it was constructed or reset with the program's disagreement, and
+// what came after (reference/construction_disagreement.h).
 struct ObservedRefusal {
   Status status;
   // Of a collective of the harness that all ranks start next on the same group.

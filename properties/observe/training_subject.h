@@ -20,7 +20,7 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// What a rank needs for a construction or a reset that all ranks must refuse
+// A construction or a reset that all ranks must refuse, because one of them differs
 // (reference/construction_disagreement.h).
 struct DisagreeingAttempt {
   const std::vector<Ref<Parameter>>& parameters;

@@ -1,4 +1,4 @@
-// What the report of wrong gradients says of them.
+// The report of wrong gradients: which elements it names, and how it explains them.
 #include <string>
 
 #include "properties/oracle/judge.h"

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kOtherLimit = 12'345;  // In bytes, and no limit that a case has.
 
-// What a group cannot do that the one it stands for can.
+// The one thing that a group refuses although the group it stands for can do it.
 enum class Lacks : std::uint8_t { kNothing, kDTypes, kDevices, kVerification };
 
 // A group that can do less than the one it stands for. It forwards collectives, and keeps an abort
@@ -53,7 +53,7 @@ class OtherRanksGroup final : public ForwardingGroup {
   const bool is_larger_;
 };
 
-// What of a parameter may differ.
+// The properties of a parameter in which a rank may differ.
 struct Form {
   std::string name;
   Shape shape;

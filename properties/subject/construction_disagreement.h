@@ -14,7 +14,7 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// What a reducer is constructed with.
+// The arguments with which a reducer is constructed.
 struct ConstructionInputs {
   std::vector<Ref<Parameter>> parameters;
   ReducerOptions options;
@@ -31,7 +31,7 @@ std::vector<ParameterInfo> infos_of(const std::vector<Ref<Parameter>>& parameter
 void disagree(const reference::Program& program, const reference::Program& share,
               const std::vector<Ref<Parameter>>& parameters, ConstructionInputs& inputs);
 
-// Whether it is the rank's group that differs. Such a rank resets, like the others, and is not
+// Returns whether the rank's group differs. Such a rank resets, like the others, and is not
 // constructed anew beside their reset.
 bool changes_group(reference::DisagreementKind kind);
 

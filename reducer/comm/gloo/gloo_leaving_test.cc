@@ -49,7 +49,8 @@ TEST(GlooLeaving, F5ARankLeavesBeforeAnotherHasSentItsLastHeader) {
   for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
-// As above, by chance alone, for every operation and several sizes, also sums that are checked.
+// Here nothing is timed: ranks leave as chance has it, after every operation, with several sizes,
+// and after sums that are verified.
 TEST(GlooLeaving, F5EveryRankSucceedsWhereAllLeaveAtOnce) {
   for (const int ranks : {2, 3})
     for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1000}})
