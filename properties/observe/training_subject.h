@@ -20,8 +20,7 @@
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
-// A construction or a reset that all ranks must refuse, because one of them differs
-// (reference/construction_disagreement.h).
+// A construction or a reset that all ranks must refuse (reference/construction_disagreement.h).
 struct DisagreeingAttempt {
   const std::vector<Ref<Parameter>>& parameters;
   const std::vector<Ref<Buffer>>& buffers;

@@ -33,8 +33,8 @@ namespace {
 
 using reference::ExpectedGradient;
 
-// Returns what each rank contributes to the sums of a step, or would contribute if a local step were
-// synced. The model runs the step as a local one, which leaves the contributions in the gradients.
+// Returns what each rank contributes to the sums of a step, or would if it were synced. The model
+// runs the step as a local one, which leaves the contributions in the gradients.
 std::optional<reference::Expectation> contributions_to(const Case& c,
                                                        const Observation& observation,
                                                        std::uint32_t step) {
