@@ -107,14 +107,14 @@ def flag_in_backward(module):
     return FlagInBackward(module)
 
 
-flag_in_backward.can = "no_sync_in_backward"
+flag_in_backward.can, flag_in_backward.no_sync = "no_sync", "both"
 
 
 def loses_local_gradients(module):
     return LosesLocalGradients(module)
 
 
-loses_local_gradients.can = "no_sync_in_backward"
+loses_local_gradients.can, loses_local_gradients.no_sync = "no_sync", "both"
 
 
 def flag_in_backward_undeclared(module):
@@ -128,7 +128,7 @@ def cannot_interleave(module):
     return FlagInBackward(module)
 
 
-cannot_interleave.can = "no_sync_in_backward interleaved"
+cannot_interleave.can, cannot_interleave.no_sync = "no_sync interleaved", "both"
 
 
 def skips_none(module):

@@ -84,7 +84,7 @@ expect 1 "it declares the scale 'halve': give 'multiply before'" run replay case
 expect 0 " 0 failing" run fuzz --subject "$(wrong flag_in_backward)" --cases 40 --seed 4 --jobs 2
 expect 65 "bits" run fuzz --subject "$(wrong loses_local_gradients)" --time 60 --seed 4 --jobs 2 --shrink-time 0 --out found
 expect 65 "oracle: (bits|definedness)" run fuzz --subject "$(wrong flag_in_backward_undeclared)" --time 60 --seed 4 --jobs 2 --shrink-time 0 --out found
-expect 1 "no_sync_in_backward and interleaved" run replay case.json --subject "$(wrong cannot_interleave)"
+expect 1 "its attribute .no_sync. is 'both', and it declares interleaved" run replay case.json --subject "$(wrong cannot_interleave)"
 
 expect 65 "bits" run fuzz --subject "$(wrong counts_passes)" --time 60 --seed 4 --jobs 2 --shrink-time 0 --out found
 misbehaves 65 does_not_divide "these bits are"

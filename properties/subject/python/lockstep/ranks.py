@@ -25,10 +25,10 @@ if __name__ == "__main__":  # run as a file: the package is in the folder above
 MESSAGES = 3  # properties/subject/python_subject.cc
 MARK = 0x4C6F636B73746570  # properties/process/message.cc
 PR_SET_PDEATHSIG = 1
-# What concerns ranks alone: parameters without a dimension; backwards under no_sync() as well as forwards; an optimizer that
-# steps after each synced step; and ranks that begin with different values of the parameters.
-SCALARS, NO_SYNC_IN_BACKWARD, STEPS, BROADCAST = OF_RANKS = "scalars", "no_sync_in_backward", "steps", "broadcast"
-PLACES_OF_NO_SYNC = "forward", "backward"
+# What concerns ranks alone: parameters without a dimension; an optimizer that steps after each synced step; and ranks that
+# begin with different values of the parameters.
+SCALARS, STEPS, BROADCAST = OF_RANKS = "scalars", "steps", "broadcast"
+PLACES_OF_NO_SYNC = "forward", "backward", "both"
 
 
 class NotUsable(Exception):
@@ -120,22 +120,14 @@ def declared(function):
     return set(names)
 
 
-def capabilities_of(function):
-    """What the function declares, in the words of the generator."""
-    can = declared(function)
-    if NO_SYNC_IN_BACKWARD in can and "interleaved" in can:
-        raise NotUsable("its attribute `can` has no_sync_in_backward and interleaved: a backward of a step that has local "
-                        "and synced forwards is neither")
-    if NO_SYNC_IN_BACKWARD in can:
-        can.add("no_sync")
-    return sorted(can - set(OF_RANKS))
-
-
 def check_attributes(function):
     """What only ranks read."""
     where = getattr(function, "no_sync", "forward")
     if where not in PLACES_OF_NO_SYNC:
         raise NotUsable("its attribute `no_sync` is %r: give one of %s" % (where, ", ".join(PLACES_OF_NO_SYNC)))
+    if where != "forward" and "interleaved" in declared(function):
+        raise NotUsable("its attribute `no_sync` is %r, and it declares interleaved: a backward of a step that has local and "
+                        "synced forwards is neither" % where)
     excludes = getattr(function, "excludes", ())
     if not isinstance(excludes, (list, tuple)) or not all(map(callable, excludes)):
         raise NotUsable("its attribute `excludes` must be a list of functions of a program and of the number of a step")
@@ -150,7 +142,7 @@ def probe(path, name):
         torch = load_torch()
         function = load_wrapper(path, name)
         check_attributes(function)
-        said = {"messages": MESSAGES, "torch": torch.__version__, "can": capabilities_of(function),
+        said = {"messages": MESSAGES, "torch": torch.__version__, "can": sorted(declared(function) - set(OF_RANKS)),
                 "contract": str(getattr(function, "contract", "lockstep")),
                 "order": str(getattr(function, "order", "")), "scale": str(getattr(function, "scale", ""))}
     except NotUsable as error:

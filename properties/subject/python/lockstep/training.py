@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from lockstep.model import Call, Holder, Model
 from lockstep.programs import Program, first_excluded, note_excluded, steps_late
-from lockstep.ranks import BROADCAST, NO_SYNC_IN_BACKWARD, SCALARS, STEPS, declared, die_with_parent, one_line
+from lockstep.ranks import BROADCAST, SCALARS, STEPS, declared, die_with_parent, one_line
 
 FORWARD = -1  # the number of the call that failed, if it is a forward
 PR_SET_CHILD_SUBREAPER = 36
@@ -324,12 +324,10 @@ class Training:
 
     def context(self, kind, call):
         """What surrounds a forward or a backward. The context of no_sync() belongs around forwards, as for
-        DistributedDataParallel; also around backwards, where `no_sync_in_backward` is declared; or around these alone, where
-        the function's attribute `no_sync` is "backward"."""
+        DistributedDataParallel, unless the function's attribute `no_sync` is "backward" or "both"."""
         if kind == "no_grad" and call == "forward":
             return torch.no_grad()
-        is_for_both = NO_SYNC_IN_BACKWARD in self.can
-        is_here = is_for_both or call == getattr(self.function, "no_sync", "forward")
+        is_here = getattr(self.function, "no_sync", "forward") in (call, "both")
         if kind == "no_sync" and is_here and hasattr(self.wrapped, "no_sync"):
             return self.wrapped.no_sync()
         return contextlib.nullcontext()
