@@ -279,6 +279,20 @@ def divides_before(module):
 divides_before.order, divides_before.scale = "Gloo's ring", "divide after"
 
 
+def negates_lazily(module):
+    """Right: its gradients are tensors whose memory holds the negative."""
+
+    class Negative(Wrapper):
+        def average(self, parameter, ranks):
+            parameter.grad = parameter.grad.resolve_neg()  # which an all-reduce would not do
+            super().average(parameter, ranks)
+            values = parameter.grad
+            parameter.grad = torch.complex(torch.zeros_like(values), -values).conj().imag
+            assert parameter.grad.is_neg()
+
+    return Negative(module)
+
+
 def adds_gathered(module, backwards):
     """It gathers the gradients, and adds them in the order of the ranks or backwards."""
 

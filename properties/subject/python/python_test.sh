@@ -36,6 +36,8 @@ found() { # found CODE TEXT FUNCTION
 right() { # right FUNCTION
   expect 0 " 0 failing" run fuzz --subject "$(wrong "$1")" --cases 10 --seed 5 --jobs 1 --fresh --out found
 }
+# The bits of a gradient are those of its values, also if its memory holds the negative.
+right negates_lazily
 found 71 "the module saw a parameter with the value" computes_with_old_values
 found 71 "the module saw a parameter with the value" begins_alone
 found 65 "definedness" hides_that_the_backward_decides

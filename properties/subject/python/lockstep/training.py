@@ -53,7 +53,8 @@ def bits_of(gradient, parameter):
     integer = INTEGERS.get(gradient.dtype)
     if integer is None or gradient.dtype != parameter.dtype:
         raise Misuse("a gradient is %s, and its parameter %s" % (gradient.dtype, parameter.dtype))
-    return gradient.detach().contiguous().view(integer).flatten().tolist()
+    # A tensor may be the negative of what its memory holds.
+    return gradient.detach().resolve_neg().contiguous().view(integer).flatten().tolist()
 
 
 def accepted(function, options):
