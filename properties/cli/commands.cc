@@ -133,6 +133,7 @@ int run_replay(const ReplayOptions& options) {
   Outcome outcome = options.in_process
                         ? run_in_this_process(*c, request, options.lane, options.subject)
                         : run_here(server, *c, request, options.lane, options.subject);
+  if (!options.in_process) add_detailed_checks(*c, options.lane, options.subject, outcome);
   if (interrupted()) return kInterrupted;
   const Verdict verdict = outcome.verdict;
   const FailureReport report =

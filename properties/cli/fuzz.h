@@ -99,6 +99,9 @@ struct Shrunk {
 };
 Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
                       const Subject& subject, double seconds);
+// If ranks of a wrapper in Python start other collectives, a process of theirs ends, or Gloo's time
+// is up. Runs such a case once more with PyTorch's own checks, and adds their error to the verdict.
+void add_detailed_checks(const Case& c, LaneKind lane, Subject subject, Outcome& outcome);
 
 extern const char* const kCommit;  // the commit of this build
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <string_view>
 #include <type_traits>
 
 #include "properties/case/fields.h"
@@ -8,6 +9,7 @@
 #include "properties/cli/interrupt.h"
 #include "properties/cli/server.h"
 #include "properties/lane/time_limit.h"
+#include "properties/report/failure_report.h"
 #include "properties/shrink/shrink.h"
 
 namespace lockstep::properties {
@@ -149,6 +151,27 @@ std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, const
 
 }  // namespace
 
+void add_detailed_checks(const Case& c, LaneKind lane, Subject subject, Outcome& outcome) {
+  const auto find = [](const Outcome& from, std::string_view part) {
+    return std::find_if(from.errors.begin(), from.errors.end(), [&](const RankError& error) {
+      return error.text.find(part) != std::string::npos;
+    });
+  };
+  const bool may_be_mismatch =
+      outcome.verdict.failing == Failing::kCrash || find(outcome, "gloo") != outcome.errors.end();
+  if (subject.kind != Subject::Kind::kPython || !may_be_mismatch || interrupted()) return;
+  subject.rank_arguments.emplace_back("detailed-checks");
+  CaseServer server(lane, subject);
+  const Outcome checked = server.run(c, {});
+  for (const char* part : {"mismatch between collectives", "monitoredBarrier"})
+    if (const auto error = find(checked, part); error != checked.errors.end()) {
+      outcome.verdict.message +=
+          "\nwith PyTorch's detailed checks (TORCH_DISTRIBUTED_DEBUG=DETAIL), " +
+          errors_block({*error});
+      return;
+    }
+}
+
 Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
                       const Subject& subject, double seconds) {
   Shrunk shrunk;
@@ -180,6 +203,7 @@ Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
   shrunk.value = result.value;
   shrunk.was_cut_off = shrinker.out_of_time();
   if (shrinker.fails_in_detail(result.value)) shrunk.outcome = shrinker.last();
+  add_detailed_checks(result.value, lane, subject, shrunk.outcome);
   shrunk.executions = shrinker.executions();
   shrunk.irrelevant = find_irrelevant(result.value, lane, subject, shrinker);
   return shrunk;

@@ -76,26 +76,15 @@ std::vector<int> receive_descriptors(int fd) {
   return received;
 }
 
-// Write, and read, a number whose bytes may pass in parts. They return false if the other end is
-// gone.
-bool write_whole(int fd, pid_t number) {
-  const char* bytes = reinterpret_cast<const char*>(&number);
-  for (std::size_t left = sizeof number; left > 0;) {
-    const ssize_t written = ::write(fd, bytes + sizeof number - left, left);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    left -= static_cast<std::size_t>(written);
-  }
-  return true;
-}
-
-bool read_whole(int fd, pid_t& number) {
+// Writes or reads a number whose bytes may pass in parts. Returns false if the other end is gone.
+// `call`: ::write or ::read.
+bool pass_whole(auto call, int fd, pid_t& number) {
   char* bytes = reinterpret_cast<char*>(&number);
   for (std::size_t left = sizeof number; left > 0;) {
-    const ssize_t got = ::read(fd, bytes + sizeof number - left, left);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    left -= static_cast<std::size_t>(got);
+    const ssize_t passed = call(fd, bytes + sizeof number - left, left);
+    if (passed < 0 && errno == EINTR) continue;
+    if (passed <= 0) return false;
+    left -= static_cast<std::size_t>(passed);
   }
   return true;
 }
@@ -111,7 +100,7 @@ pid_t fork_rank() {
   if (between == 0) {
     pid_t rank = ::fork();
     if (rank < 0) rank = -errno;
-    if (rank != 0) ::_exit(write_whole(ends[1], rank) ? 0 : 1);
+    if (rank != 0) ::_exit(pass_whole(::write, ends[1], rank) ? 0 : 1);
     ::close(ends[0]);
     ::close(ends[1]);
     return 0;
@@ -119,7 +108,7 @@ pid_t fork_rank() {
   ::close(ends[1]);
   pid_t rank = between < 0 ? -error : -ECHILD;
   if (between > 0) {
-    if (!read_whole(ends[0], rank)) rank = -ECHILD;
+    if (!pass_whole(::read, ends[0], rank)) rank = -ECHILD;
     while (::waitpid(between, nullptr, 0) < 0 && errno == EINTR) {
     }
   }

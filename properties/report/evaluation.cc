@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "properties/report/page.h"
+#include "properties/report/run_page.h"
 
 namespace lockstep::properties {
 namespace {
@@ -190,27 +191,11 @@ std::string medians_config(std::vector<BugFigures> bugs) {
   std::sort(bugs.begin(), bugs.end(), [](const BugFigures& a, const BugFigures& b) {
     return a.restricted_mean > b.restricted_mean;
   });
-  Json labels = Json::array();
-  Json values = Json::array();
-  for (const BugFigures& bug : bugs) {
-    labels.push_back(bug.bug);
-    values.push_back(bug.restricted_mean);
-  }
-  return Json{{"type", "bar"},
-              {"data",
-               {{"labels", labels},
-                {"datasets", Json::array({{{"label", "mean cases until it is found"},
-                                           {"data", values},
-                                           {"backgroundColor", "hsl(210, 65%, 50%)"}}})}}},
-              {"options",
-               {{"indexAxis", "y"},
-                {"plugins", {{"legend", {{"display", false}}}}},
-                {"scales",
-                 {{"x",
-                   {{"type", "logarithmic"},
-                    {"title", {{"display", true}, {"text", "cases (mean, restricted)"}}}}},
-                  {"y", {{"ticks", {{"autoSkip", false}}}}}}}}}}
-      .dump();
+  std::vector<std::pair<std::string, double>> bars;
+  for (const BugFigures& bug : bugs) bars.emplace_back(bug.bug, bug.restricted_mean);
+  return bars_config(bars, "mean cases until it is found",
+                     {{"type", "logarithmic"},
+                      {"title", {{"display", true}, {"text", "cases (mean, restricted)"}}}});
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "properties/case/describe.h"
 #include "properties/process/shell_word.h"
+#include "properties/report/page.h"
 
 namespace lockstep::properties {
 namespace {
@@ -18,29 +19,6 @@ constexpr int kReportSchema = 1;
 
 std::string dump(const nlohmann::ordered_json& json) {
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-std::string escape_xml(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
-    }
-  }
-  return out;
 }
 
 nlohmann::ordered_json to_record(const FailureReport& failure) {
@@ -406,15 +384,14 @@ std::string junit_report(const RunReport& report) {
   if (is_unproven)
     out += fmt::format(">\n    <error message=\"{}\">{}</error>\n  </testcase>\n",
                        report.was_interrupted ? "interrupted" : "inconclusive",
-                       escape_xml(fmt::format("{}", fmt::join(report.inconclusive, "\n"))));
+                       escaped(fmt::format("{}", fmt::join(report.inconclusive, "\n"))));
   for (const FailureReport& failure : report.failures) {
     const Verdict& verdict = failure.outcome.verdict;
     out += fmt::format(
         "  <testcase classname=\"lockstep.{}\" name=\"{}: seed {}, case {}\" time=\"{:.3f}\">\n"
         "    <failure message=\"{}\">{}</failure>\n  </testcase>\n",
-        report.lane, escape_xml(verdict.oracle), failure.seed, failure.index,
-        failure.seconds_to_find, escape_xml(title_of(verdict) + " (" + verdict.oracle + ")"),
-        escape_xml(failure_block(failure)));
+        report.lane, escaped(verdict.oracle), failure.seed, failure.index, failure.seconds_to_find,
+        escaped(title_of(verdict) + " (" + verdict.oracle + ")"), escaped(failure_block(failure)));
   }
   return out + "</testsuite>\n";
 }

@@ -49,7 +49,7 @@ class Page {
   int charts_ = 0;
 };
 
-// Escapes a text for HTML.
+// Escapes a text for HTML and XML, and leaves out characters that XML has no way to write.
 std::string escaped(std::string_view text);
 
 // The source of Chart.js; empty if this program was built without it.

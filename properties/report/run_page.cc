@@ -56,25 +56,10 @@ std::string progress_config(const RunReport& report) {
 }
 
 std::string faults_config(const RunReport& report) {
-  Json labels = Json::array();
-  Json values = Json::array();
-  for (const auto& [name, count] : report.coverage.faults_fired) {
-    labels.push_back(name);
-    values.push_back(count);
-  }
-  return Json{{"type", "bar"},
-              {"data",
-               {{"labels", labels},
-                {"datasets", Json::array({{{"label", "times that it fired"},
-                                           {"data", values},
-                                           {"backgroundColor", "hsl(210, 65%, 50%)"}}})}}},
-              {"options",
-               {{"indexAxis", "y"},
-                {"plugins", {{"legend", {{"display", false}}}}},
-                {"scales",
-                 {{"x", {{"title", {{"display", true}, {"text", "times that it fired"}}}}},
-                  {"y", {{"ticks", {{"autoSkip", false}}}}}}}}}}
-      .dump();
+  const std::string axis = "times that it fired";
+  const auto& fired = report.coverage.faults_fired;
+  return bars_config({fired.begin(), fired.end()}, axis,
+                     {{"title", {{"display", true}, {"text", axis}}}});
 }
 
 // Features that were seen least come first: there a bug has the best chance to hide.
@@ -101,6 +86,28 @@ void add_features(const RunReport& report, Page& page) {
 }
 
 }  // namespace
+
+std::string bars_config(const std::vector<std::pair<std::string, double>>& bars,
+                        const std::string& what, const Json& axis) {
+  Json labels = Json::array();
+  Json values = Json::array();
+  for (const auto& [label, value] : bars) {
+    labels.push_back(label);
+    values.push_back(value);
+  }
+  return Json{
+      {"type", "bar"},
+      {"data",
+       {{"labels", labels},
+        {"datasets",
+         Json::array(
+             {{{"label", what}, {"data", values}, {"backgroundColor", "hsl(210, 65%, 50%)"}}})}}},
+      {"options",
+       {{"indexAxis", "y"},
+        {"plugins", {{"legend", {{"display", false}}}}},
+        {"scales", {{"x", axis}, {"y", {{"ticks", {{"autoSkip", false}}}}}}}}}}
+      .dump();
+}
 
 Result<std::string> run_page(const RunReport& report) {
   Page page(!report.failures.empty()

@@ -32,6 +32,33 @@ class Wrapper(torch.nn.Module):
             self.average(parameter, dist.get_world_size())
 
 
+class GathersOnOneRank(Wrapper):
+    """The last rank gathers where others reduce."""
+
+    def average(self, parameter, ranks):
+        if dist.get_rank() == ranks - 1:
+            dist.all_gather([torch.empty_like(parameter) for _ in range(ranks)], parameter.grad)
+        else:
+            super().average(parameter, ranks)
+
+
+class LeavesOneOut(Wrapper):
+    """The last rank leaves out the last parameter."""
+
+    def after_backward(self):
+        ranks = dist.get_world_size()
+        for parameter in self.trained[: len(self.trained) - (dist.get_rank() == ranks - 1)]:
+            self.average(parameter, ranks)
+
+
+def gathers_on_one_rank(module):
+    return GathersOnOneRank(module)
+
+
+def leaves_one_out(module):
+    return LeavesOneOut(module)
+
+
 class SkipsNone(Wrapper):
     """A parameter without a gradient on some rank is left out, there alone or on all ranks alike."""
 

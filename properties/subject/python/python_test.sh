@@ -57,6 +57,16 @@ expect 1 "has no function 'nothing'; it has: Wrapper" run replay case.json --sub
 printf '#!/bin/sh\nexec %s -S "$@"\n' "$python" >without_torch && chmod +x without_torch
 LOCKSTEP_PYTHON=./without_torch expect 1 "has no torch (ModuleNotFoundError" run replay case.json --subject "$(wrong raises)"
 
+# Where ranks start other collectives, PyTorch's detailed checks say what they are. What ends by itself has no such line.
+mismatch() { # mismatch FUNCTION TEXT
+  run replay case.json --subject "$(wrong "$1")" >out 2>err && fail "$1: the ranks' collectives differ, and nothing is said"
+  grep -Eq "^  rank 0, step 0: .*$2" out || fail "$1: the error of the detailed checks is not told: $(cat out)"
+}
+mismatch gathers_on_one_rank "Detected mismatch between collectives on ranks.*ALLREDUCE.*ALLGATHER"
+mismatch leaves_one_out "Ranks 1 failed to pass monitoredBarrier"
+misbehaves 68 ends_the_process "exited with status 3"
+if grep -q "detailed checks" out; then fail "a process that ends by itself is explained by a mismatch"; fi
+
 nothing_is_left() {
   if pgrep -f "$work/|sleep 4711" >left; then fail "processes are left: $(tr '\n' ' ' <left)"; fi
 }
@@ -94,7 +104,6 @@ misbehaves 71 raises "ValueError: the wrapper does not like this module"
 misbehaves 71 raises_in_backward "ValueError: no backward today"
 misbehaves 71 raises_without_a_text "SaysNothing"
 misbehaves 71 exits "SystemExit: 3"
-misbehaves 68 ends_the_process "exited with status 3"
 misbehaves 66 hangs "no end within the time limit"
 misbehaves 66 hangs_in_backward "no end within the time limit"
 misbehaves 71 returns_a_list "has to return a torch.nn.Module"

@@ -1,7 +1,9 @@
 """The ranks of the subject python:FILE:FUNCTION. `lockstep` starts this file; for a person there is nothing to run.
 
     ranks.py FILE FUNCTION probe               what the function declares, as one line of JSON
-    ranks.py FILE FUNCTION rank-fork-server FD  forks a process for each rank; torch and FILE are loaded once
+    ranks.py FILE FUNCTION [detailed-checks] rank-fork-server FD
+                                               forks a process for each rank; torch and FILE are loaded once. With the
+                                               checks of TORCH_DISTRIBUTED_DEBUG=DETAIL if they are asked for
 
 The messages are those of properties/lane/rank_server.h and properties/lane/python_job.h. A rank's process lives on
 from case to case, until it is killed: `lockstep` kills it when it hangs, and replaces it when it ends.
@@ -23,6 +25,7 @@ if __name__ == "__main__":  # run as a file: the package is in the folder above
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 MESSAGES = 3  # properties/subject/python_subject.cc
+DETAILED_CHECKS = "detailed-checks"  # properties/cli/shrink_failure.cc
 MARK = 0x4C6F636B73746570  # properties/process/message.cc
 PR_SET_PDEATHSIG = 1
 # What concerns ranks alone: parameters without a dimension; an optimizer that steps after each synced step; and ranks that
@@ -41,7 +44,7 @@ def one_line(error):
         text = str(error).strip().splitlines()
     except Exception:  # an error of the user's may say anything, or nothing
         text = []
-    return "%s: %s" % (type(error).__name__, text[0][:400]) if text else type(error).__name__
+    return "%s: %s" % (type(error).__name__, text[0][:800]) if text else type(error).__name__
 
 
 def prepare():
@@ -225,16 +228,18 @@ def serve_forks(fd, function):
         line.send(str(rank))
 
 
-def main(path, name, command, fd=None):
+def main(path, name, command, *words):
     import lockstep
 
     lockstep.is_rank = True  # fuzz() in the file does nothing here
+    if command == DETAILED_CHECKS:
+        os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     prepare()
     if command == "probe":
         probe(path, name)
     load_torch()
     load_what_ranks_need()
-    serve_forks(int(fd), load_wrapper(path, name))
+    serve_forks(int(words[-1]), load_wrapper(path, name))
 
 
 if __name__ == "__main__":
