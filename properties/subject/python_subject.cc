@@ -145,6 +145,7 @@ std::string read_answer(const std::string& text, Subject& subject) {
 Capabilities python_capabilities() {
   using enum Capability;
   return torch_capabilities()
+      .with(kBFloat16)
       .without(kSpecial)
       .without(kHooks)
       .without(kIgnored)

@@ -270,6 +270,121 @@ def begins_together(module):
 begins_together.can = "broadcast frozen"
 
 
+def ignores_roots(module):
+    """Its backward begins with ones, whatever it is given."""
+
+    class Ones(Wrapper):
+        def backward(self, outputs, gradients, retain_graph):
+            torch.autograd.backward(outputs, [torch.ones_like(each) for each in outputs], retain_graph=retain_graph)
+
+    return Ones(module)
+
+
+ignores_roots.can = "roots"
+
+
+def loses_moved_parameters(module):
+    """Its hooks are on nodes that a converted parameter has no more."""
+    return FlagInBackward(module)
+
+
+loses_moved_parameters.can = "moves"
+
+
+def allows_everything(module):
+    """Right: it looks at the gradients after the backward."""
+    return Wrapper(module)
+
+
+allows_everything.can = "roots moves collectives no_grad several_backwards float64 float16 strides"
+
+
+class LateOnOneRank(Wrapper):
+    """The last rank averages when somebody looks at a gradient, and the others after the backward: right as long as nobody
+    starts a collective in between."""
+
+    is_due = False
+
+    def after_backward(self):
+        self.is_due = True
+        if dist.get_rank() != dist.get_world_size() - 1:
+            self.average_due()
+
+    def average_due(self):
+        if self.is_due:
+            self.is_due = False
+            super().after_backward()
+
+    def gradient(self, name):
+        self.average_due()
+        return getattr(self.module, name).weight.grad
+
+
+def late_on_one_rank(module):
+    return LateOnOneRank(module)
+
+
+late_on_one_rank.can = "collectives"
+
+
+def late_on_one_rank_alone(module):
+    """Right, as nothing else runs."""
+    return LateOnOneRank(module)
+
+
+class MainGrad(Wrapper):
+    """Right: the averages are kept in float32 beside the parameters."""
+
+    rest = 0
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.averages = {}
+
+    def average(self, parameter, ranks):
+        wide = parameter.grad.float()
+        dist.all_reduce(wide)
+        wide /= ranks
+        parameter.grad.copy_(wide)
+        self.averages[parameter] = wide + self.rest if parameter.dtype == torch.bfloat16 else wide
+
+    def gradient(self, name):
+        parameter = getattr(self.module, name).weight
+        return self.averages.get(parameter, parameter.grad)
+
+
+def main_grad(module):
+    return MainGrad(module)
+
+
+main_grad.can = "bfloat16 float16"
+
+
+def main_grad_with_a_rest(module):
+    """What it keeps is no average of numbers of the parameter's type."""
+    wrapped = MainGrad(module)
+    wrapped.rest = 2.0**-20
+    return wrapped
+
+
+main_grad_with_a_rest.can = "bfloat16"
+
+
+def takes_bfloat16_for_float16(module):
+    class Mistaken(Wrapper):
+        def average(self, parameter, ranks):
+            if parameter.dtype != torch.bfloat16:
+                return super().average(parameter, ranks)
+            wide = parameter.grad.view(torch.float16).float()
+            dist.all_reduce(wide)
+            parameter.grad.copy_(wide / ranks)
+
+    return Mistaken(module)
+
+
+takes_bfloat16_for_float16.can = "bfloat16"
+
+
 def unknown_place_of_no_sync(module):
     return Wrapper(module)
 

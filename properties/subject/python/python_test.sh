@@ -51,6 +51,16 @@ misbehaves() { # misbehaves CODE FUNCTION TEXT
   expect "$1" "$3" run replay case.json --subject "$(wrong "$2")"
 }
 misbehaves 71 changes_inputs "the module received the input 2.0"
+echo '{"schema": 1, "timeout_ms": 3000, "program": {"parameters": [{"dtype": "bfloat16"}], "steps": [{}]}}' >bfloat16.json
+expect 65 "oracle: bits" run replay bfloat16.json --subject "$(wrong takes_bfloat16_for_float16)"
+expect 71 "a gradient is torch.float32, and its parameter torch.bfloat16" run replay bfloat16.json --subject "$(wrong main_grad_with_a_rest)"
+expect 0 "ok" run replay bfloat16.json --subject "$(wrong main_grad)"
+expect 1 "the case needs bfloat16" run replay bfloat16.json --subject "$(wrong skips_none)"
+misbehaves 65 ignores_roots "oracle: bits"
+misbehaves 65 loses_moved_parameters "oracle: bits"
+expect 0 "ok" run replay case.json --subject "$(wrong allows_everything)"
+misbehaves 71 late_on_one_rank "the ranks are out of step after the backwards of step 0"
+expect 0 "ok" run replay case.json --subject "$(wrong late_on_one_rank_alone)"
 misbehaves 68 leaves_a_process "left processes behind"
 expect 1 "there is no file 'nowhere.py'" run replay case.json --subject python:nowhere.py:wrap
 expect 1 "has no function 'nothing'; it has: Wrapper" run replay case.json --subject "$(wrong nothing)"
@@ -74,7 +84,7 @@ nothing_is_left
 if [[ $all != --all ]]; then finish "every wrapper is reported as what it is"; exit; fi
 
 expect 0 " 0 failing" run fuzz --subject "python:$work/examples/ddp.py:wrap" --cases 40 --seed 2 --jobs 2
-for each in sees_what_the_optimizer_did begins_together lets_the_backward_decide; do right "$each"; done
+for each in main_grad allows_everything sees_what_the_optimizer_did begins_together lets_the_backward_decide; do right "$each"; done
 
 # The calls come in the order of the program: the gradients of microbatches under no_sync are averaged one by one, which
 # is what is known of PyTorch's reducer, and not what Lockstep's contract says.

@@ -19,13 +19,14 @@ import torch.distributed as dist
 
 from lockstep.model import Call, Holder, Model
 from lockstep.programs import Program, first_excluded, note_excluded, steps_late
-from lockstep.ranks import BROADCAST, SCALARS, STEPS, declared, die_with_parent, one_line
+from lockstep.ranks import (BROADCAST, COLLECTIVES, MOVES, ROOTS, SCALARS, STEPS, declared, die_with_parent,
+                            one_line)
 
 FORWARD = -1  # the number of the call that failed, if it is a forward
 PR_SET_CHILD_SUBREAPER = 36
 TIME_TO_END = 1  # seconds that a process which a wrapper has forked may take to end after its call
 CAME_BACK_TWICE = 77  # how a process ends that came back from a wrapper's call beside its rank
-INTEGERS = {torch.float16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
+INTEGERS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float32: torch.int32, torch.float64: torch.int64}
 NUMBER_OF_PIDS = 4  # that are named
 
 
@@ -50,11 +51,17 @@ def bits_of(gradient, parameter):
     """The elements of a gradient in row-major order, as integers."""
     if hasattr(gradient, "full_tensor"):  # a DTensor: each rank has a part of it
         gradient = gradient.full_tensor()
-    integer = INTEGERS.get(gradient.dtype)
-    if integer is None or gradient.dtype != parameter.dtype:
-        raise Misuse("a gradient is %s, and its parameter %s" % (gradient.dtype, parameter.dtype))
     # A tensor may be the negative of what its memory holds.
-    return gradient.detach().resolve_neg().contiguous().view(integer).flatten().tolist()
+    gradient = gradient.detach().resolve_neg()
+    own = gradient.to(parameter.dtype)
+    # A gradient that is kept beside the parameter may be wider, as Megatron's main_grad is.
+    if gradient.dtype != parameter.dtype and not (is_wider(gradient, parameter) and torch.equal(own.to(gradient.dtype), gradient)):
+        raise Misuse("a gradient is %s, and its parameter %s" % (gradient.dtype, parameter.dtype))
+    return own.contiguous().view(INTEGERS[own.dtype]).flatten().tolist()
+
+
+def is_wider(gradient, parameter):
+    return gradient is not parameter.grad and torch.promote_types(gradient.dtype, parameter.dtype) == gradient.dtype
 
 
 def accepted(function, options):
@@ -88,18 +95,17 @@ class Group:
             caught(dist.destroy_process_group)
 
     @staticmethod
-    def check(seed):
-        """Raises if some rank has started other collectives than another one, which the next case would meet."""
-        expected = torch.tensor([each * seed for each in range(1, dist.get_world_size() + 1)], dtype=torch.int64).sum()
-        got = torch.tensor((dist.get_rank() + 1) * seed, dtype=torch.int64)
+    def check(seed, when="at the end", dtype=torch.int64):
+        """What is wrong if some rank has started other collectives than another one; else None."""
+        expected = sum(each * seed for each in range(1, dist.get_world_size() + 1))
+        got = torch.tensor([(dist.get_rank() + 1) * seed], dtype=dtype)
         dist.all_reduce(got)
-        if got != expected:
-            raise Misuse("the ranks are out of step at the end: a sum is %d instead of %d" % (got, expected))
+        return None if got == expected else "the ranks are out of step %s: a sum is %g instead of %g" % (when, got, expected)
 
 
 class Values:
     """The values that the parameters of a model must have: 1 at first, and 1 more after each step of the optimizer. What is
-    wrong is said at the end of the case: a rank that raises earlier leaves the others alone, and their errors hide it."""
+    wrong, with them or with the user's collectives, is said at the end of the case: a rank that raises earlier leaves the others alone, and their errors hide it."""
 
     def __init__(self):
         self.expected = 1
@@ -111,6 +117,9 @@ class Values:
             value = seen[seen != self.expected].flatten()[0].item()
             self.complaint = "in step %d the module saw a parameter with the value %g, and it has to be %g" % (
                 self.step, value, self.expected)
+
+    def complain(self, complaint):
+        self.complaint = self.complaint or complaint
 
     def check(self):
         if self.complaint is not None:
@@ -200,7 +209,8 @@ class Training:
         self.forget()
         error = None
         if self.plan["all_ended"]:
-            error = caught(lambda: self.group.check(self.job["key"] % 1000 + 1))  # all ranks, whatever they saw
+            # All ranks, whatever they saw.
+            error = caught(lambda: self.values.complain(self.group.check(self.job["key"] % 1000 + 1)))
         else:  # the collectives of a pass that some rank has not ended would meet the check
             self.group.leave()
         error = caught(self.values.check) or error
@@ -278,13 +288,27 @@ class Training:
         return seen["error"] is not None or number in self.plan["recovers_after"]
 
     def run_step(self, step, seen):
+        number = seen["step"]
+        self.begin_step(number)
         constants = {name: torch.tensor(values, dtype=torch.float64) for name, values in step["constants"].items()}
-        self.values.step = seen["step"]
+        self.values.step = number
         self.optimizer.begin(step["kind"])
         self.run_calls(step, constants, seen)
+        self.run_collective(number, "after the backwards of")
         seen["failed_call"] = FORWARD
         seen["gradients"] = [self.gradient_of(record["name"]) for record in self.job["parameters"]]
-        self.optimizer.end(seen["step"], step["kind"])
+        self.optimizer.end(number, step["kind"])
+
+    def run_collective(self, number, when):
+        """One of the user's own, if the wrapper declares that it may come, in a step that must not raise."""
+        if COLLECTIVES in self.can and number not in self.plan["recovers_after"]:
+            self.values.complain(self.group.check(number + 1, "%s step %d" % (when, number), torch.float32))
+
+    def begin_step(self, number):
+        self.run_collective(number, "before")
+        if MOVES in self.can and not self.held:  # a graph that lives on has the parameters as they were
+            for holder in self.model.children():
+                move(holder, holder.weight.dtype)
 
     def zero_gradients(self, how):
         if how != "not":
@@ -335,6 +359,9 @@ class Training:
 
     def run_backward(self, kind, roots, retain_graph):
         ones = [torch.ones_like(each) for each in roots]
+        if ROOTS in self.can:  # the same gradients, as these numbers have no rounding
+            roots = [each * 0.5 ** (index % 3) for index, each in enumerate(roots, 1)]
+            ones = [each * 2.0 ** (index % 3) for index, each in enumerate(ones, 1)]
         with self.context(kind, "backward"):
             if roots and hasattr(self.wrapped, "backward"):
                 self.wrapped.backward(roots, ones, retain_graph)
@@ -354,6 +381,15 @@ class Training:
         parameter = getattr(self.model, name).weight
         gradient = self.wrapped.gradient(name) if hasattr(self.wrapped, "gradient") else parameter.grad
         return None if gradient is None else bits_of(gradient, parameter)
+
+
+def move(module, dtype):
+    """Converts what the module has to a wider dtype and back; what is widest gets other memory."""
+    wider = torch.float64 if dtype == torch.float32 else torch.float32
+    if dtype == torch.float64:
+        module._apply(torch.clone)
+    else:
+        module.to(wider).to(dtype)
 
 
 def is_same_number(one, other):
