@@ -270,6 +270,47 @@ def begins_together(module):
 begins_together.can = "broadcast frozen"
 
 
+class BroadcastsBuffers(Wrapper):
+    """Each forward brings the buffers of rank 0: in place, or as new tensors."""
+
+    in_place = True
+
+    def forward(self, *arguments):
+        for holder in self.module.children() if torch.is_grad_enabled() else ():
+            factor = holder.factor.clone()
+            dist.broadcast(factor, 0)
+            if self.in_place:
+                holder.factor.copy_(factor)
+            else:
+                holder.factor = factor
+        return super().forward(*arguments)
+
+
+def broadcasts_in_place(module):
+    """What an earlier forward has kept for its backward changes."""
+    return BroadcastsBuffers(module)
+
+
+broadcasts_in_place.can = "buffers several_forwards"
+
+
+def broadcasts_copies(module):
+    """Right."""
+    wrapped = BroadcastsBuffers(module)
+    wrapped.in_place = False
+    return wrapped
+
+
+broadcasts_copies.can = "buffers several_forwards several_backwards shared no_grad no_sync"
+
+
+def keeps_own_buffers(module):
+    return Wrapper(module)
+
+
+keeps_own_buffers.can = "buffers"
+
+
 def ignores_roots(module):
     """Its backward begins with ones, whatever it is given."""
 

@@ -59,6 +59,11 @@ expect 1 "the case needs bfloat16" run replay bfloat16.json --subject "$(wrong s
 misbehaves 65 ignores_roots "oracle: bits"
 misbehaves 65 loses_moved_parameters "oracle: bits"
 expect 0 "ok" run replay case.json --subject "$(wrong allows_everything)"
+misbehaves 71 keeps_own_buffers "step 0 the module saw a buffer with the value 2, and it is 1 on rank 0"
+two_forwards='{"variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}, {"nodes": [{}], "outputs": [{}]}]}]}'
+echo '{"schema": 1, "timeout_ms": 3000, "program": {"steps": ['"$two_forwards"']}}' >two_forwards.json
+expect 71 "modified by an inplace operation" run replay two_forwards.json --subject "$(wrong broadcasts_in_place)"
+expect 0 "ok" run replay two_forwards.json --subject "$(wrong broadcasts_copies)"
 misbehaves 71 late_on_one_rank "the ranks are out of step after the backwards of step 0"
 expect 0 "ok" run replay case.json --subject "$(wrong late_on_one_rank_alone)"
 misbehaves 68 leaves_a_process "left processes behind"
@@ -84,7 +89,7 @@ nothing_is_left
 if [[ $all != --all ]]; then finish "every wrapper is reported as what it is"; exit; fi
 
 expect 0 " 0 failing" run fuzz --subject "python:$work/examples/ddp.py:wrap" --cases 40 --seed 2 --jobs 2
-for each in main_grad allows_everything sees_what_the_optimizer_did begins_together lets_the_backward_decide; do right "$each"; done
+for each in broadcasts_copies main_grad allows_everything sees_what_the_optimizer_did begins_together lets_the_backward_decide; do right "$each"; done
 
 # The calls come in the order of the program: the gradients of microbatches under no_sync are averaged one by one, which
 # is what is known of PyTorch's reducer, and not what Lockstep's contract says.

@@ -114,6 +114,14 @@ class Program:
         return any(call[0] == "zero_grad" and call[2] != "not" for rank in self.ranks for call in rank[step]["calls"])
 
 
+def uneven_forwards(program, step):
+    """Some rank runs other forwards than another one, so that a wrapper cannot broadcast in each."""
+    def kinds(rank, step):
+        return [call[3] for call in program.ranks[rank][step]["calls"] if call[0] == "forward"]
+
+    return not program.is_even(step, kinds)
+
+
 def first_excluded(program, conditions):
     """The first step for which a condition holds, and its name in words; the number of steps and None without one."""
     steps = len(program.ranks[0])

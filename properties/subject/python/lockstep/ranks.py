@@ -30,9 +30,10 @@ MARK = 0x4C6F636B73746570  # properties/process/message.cc
 PR_SET_PDEATHSIG = 1
 # What concerns ranks alone: parameters without a dimension; an optimizer that steps after each synced step; ranks that
 # begin with different values of the parameters; backwards whose gradients at the roots are not 1; parameters that are
-# converted and back, or moved, after they were wrapped; and collectives of the user's at the begin and the end of steps.
-SCALARS, STEPS, BROADCAST, ROOTS, MOVES, COLLECTIVES = OF_RANKS = (
-    "scalars", "steps", "broadcast", "roots", "moves", "collectives")
+# converted and back, or moved, after they were wrapped; collectives of the user's at the begin and the end of steps; and
+# buffers, which graphs keep for their backward, and of which ranks have values of their own.
+SCALARS, STEPS, BROADCAST, ROOTS, MOVES, COLLECTIVES, BUFFERS = OF_RANKS = (
+    "scalars", "steps", "broadcast", "roots", "moves", "collectives", "buffers")
 PLACES_OF_NO_SYNC = "forward", "backward", "both"
 
 

@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from lockstep.model import Call, Holder, Model
-from lockstep.programs import Program, first_excluded, note_excluded, steps_late
-from lockstep.ranks import (BROADCAST, COLLECTIVES, MOVES, ROOTS, SCALARS, STEPS, declared, die_with_parent,
+from lockstep.programs import Program, first_excluded, note_excluded, steps_late, uneven_forwards
+from lockstep.ranks import (BROADCAST, BUFFERS, COLLECTIVES, MOVES, ROOTS, SCALARS, STEPS, declared, die_with_parent,
                             one_line)
 
 FORWARD = -1  # the number of the call that failed, if it is a forward
@@ -138,6 +138,20 @@ class ComparedHolder(Holder):
         return super().forward(constant)
 
 
+class BufferHolder(ComparedHolder):
+    """It has a buffer, which is 1 on rank 0, and which the graph keeps for the backward."""
+
+    def __init__(self, values, weight):
+        super().__init__(values, weight)
+        self.register_buffer("factor", torch.ones((), dtype=torch.float64))
+
+    def forward(self, constant):
+        if torch.is_grad_enabled() and self.factor != 1:
+            self.values.complain("in step %d the module saw a buffer with the value %g, and it is 1 on rank 0" % (
+                self.values.step, self.factor))
+        return super().forward(constant) * self.factor
+
+
 class Optimizer:
     """It adds 1 to the parameters that the wrapped module had at first: the gradients of a case do not depend on values.
     If `steps` is declared, it also steps after each synced step of the program: at once after every other one, and else
@@ -237,7 +251,7 @@ class Training:
 
     def exclude(self):
         """Finds the first step that the function's attribute `excludes` leaves out. It has to know what all ranks do."""
-        conditions = getattr(self.function, "excludes", ())
+        conditions = list(getattr(self.function, "excludes", ())) + [uneven_forwards] * (BUFFERS in self.can)
         if not conditions:
             return
         path = os.path.join(self.job["folder"], "program-%d")
@@ -255,8 +269,9 @@ class Training:
     def make_model(self, rank):
         """If `broadcast` is declared, the ranks begin with different values, and must all see those of rank 0."""
         self.values.expected = 1
-        compares = bool(self.can & {STEPS, BROADCAST})
-        self.model = Model(self.parameters(), functools.partial(ComparedHolder, self.values) if compares else Holder)
+        holder = BufferHolder if BUFFERS in self.can else ComparedHolder
+        compares = bool(self.can & {STEPS, BROADCAST, BUFFERS})
+        self.model = Model(self.parameters(), functools.partial(holder, self.values) if compares else Holder)
         if BROADCAST in self.can:
             with torch.no_grad():
                 for parameter in self.model.parameters():
@@ -289,7 +304,7 @@ class Training:
 
     def run_step(self, step, seen):
         number = seen["step"]
-        self.begin_step(number)
+        self.begin_step(number, step)
         constants = {name: torch.tensor(values, dtype=torch.float64) for name, values in step["constants"].items()}
         self.values.step = number
         self.optimizer.begin(step["kind"])
@@ -304,11 +319,16 @@ class Training:
         if COLLECTIVES in self.can and number not in self.plan["recovers_after"]:
             self.values.complain(self.group.check(number + 1, "%s step %d" % (when, number), torch.float32))
 
-    def begin_step(self, number):
+    def begin_step(self, number, step):
         self.run_collective(number, "before")
         if MOVES in self.can and not self.held:  # a graph that lives on has the parameters as they were
             for holder in self.model.children():
                 move(holder, holder.weight.dtype)
+        kinds = [call[3] for call in step["calls"] if call[0] == "forward"]
+        was_synced = number == 0 or self.steps[number - 1]["kind"] == "synced"
+        if BUFFERS in self.can and not self.held and was_synced and kinds and set(kinds) == {"synced"}:
+            for holder in self.model.children():  # the first forward has to bring those of rank 0
+                holder.factor.fill_(1 + dist.get_rank())
 
     def zero_gradients(self, how):
         if how != "not":
