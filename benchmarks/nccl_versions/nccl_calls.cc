@@ -19,6 +19,11 @@ int init(const NcclApi& api, int blocking) {
   return number(api.comm_init_rank_config(&comm, 1, id, 0, &config));
 }
 
+int ask(NcclResult (*question)(NcclComm, int*)) {
+  int answer = 0;
+  return number(question(nullptr, &answer));
+}
+
 int init_scalable(const NcclApi& api) {
   NcclUniqueId id{};
   if (const NcclResult result = api.get_unique_id(&id); result != NcclResult::kSuccess)
@@ -85,20 +90,11 @@ std::vector<NcclCall> calls_of_communicators() {
          return number(api.comm_get_async_error(nullptr, &state));
        }},
       {"ncclCommCount, null", "ncclCommCount",
-       [](const NcclApi& api) {
-         int value = 0;
-         return number(api.comm_count(nullptr, &value));
-       }},
+       [](const NcclApi& api) { return ask(api.comm_count); }},
       {"ncclCommCuDevice, null", "ncclCommCuDevice",
-       [](const NcclApi& api) {
-         int value = 0;
-         return number(api.comm_cu_device(nullptr, &value));
-       }},
+       [](const NcclApi& api) { return ask(api.comm_cu_device); }},
       {"ncclCommUserRank, null", "ncclCommUserRank",
-       [](const NcclApi& api) {
-         int value = 0;
-         return number(api.comm_user_rank(nullptr, &value));
-       }},
+       [](const NcclApi& api) { return ask(api.comm_user_rank); }},
   };
 }
 

@@ -93,7 +93,7 @@ Capabilities needed(const Case& value) {
   const reference::Expectation expectation =
       reference::run(program, reference::Contract::lockstep());
   for (const reference::ExpectedStep& step : expectation.steps)
-    if (step.any_error) out = out.with(Capability::kErrors).with(Capability::kRecovery);
+    if (step.any_error) out = out.with(Capability::kErrors);
   if (const std::optional<Case> other = switched(normal))
     out = Capabilities::from_bits(out.bits() | needed(*other).bits());
   return out;

@@ -28,17 +28,13 @@ struct Group {
 };
 
 // A store into which some ranks write their reports only after somebody has asked for them in vain.
-class LateStore final : public Store {
+class LateStore final : public HashStore {
  public:
-  Result<bool> set(std::string_view key, std::string_view value) override {
-    return inner_.set(key, value);
-  }
-  Result<bool> contains(std::string_view key) override { return inner_.contains(key); }
   Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
-    Result<std::string> value = inner_.get(key, deadline);
+    Result<std::string> value = HashStore::get(key, deadline);
     const auto late = late_.find(std::string(key));
     if (value || late == late_.end()) return value;
-    inner_.set(key, encode(late->second)).value();
+    set(key, encode(late->second)).value();
     return value;
   }
   void will_write(int rank, const Failure& report) {
@@ -46,7 +42,6 @@ class LateStore final : public Store {
   }
 
  private:
-  HashStore inner_;
   std::map<std::string, Failure> late_;
 };
 
@@ -437,22 +432,17 @@ std::string judge_alone(Choices& chance) {
 }
 
 // A store that says what is asked of it, and that has what ranks up to one of them have written.
-class AskedStore final : public Store {
+class AskedStore final : public HashStore {
  public:
-  Result<bool> set(std::string_view key, std::string_view value) override {
-    return inner_.set(key, value);
-  }
-  Result<bool> contains(std::string_view key) override { return inner_.contains(key); }
   Result<std::string> get(std::string_view key, platform::Deadline deadline) override {
     asked_.emplace_back(key);
     longest_ = std::max(longest_, deadline.remaining());
-    return inner_.get(key, platform::Deadline::in({}));
+    return HashStore::get(key, platform::Deadline::in({}));
   }
   const std::vector<std::string>& asked() const { return asked_; }
   platform::Duration longest() const { return longest_; }
 
  private:
-  HashStore inner_;
   std::vector<std::string> asked_;
   platform::Duration longest_{};
 };

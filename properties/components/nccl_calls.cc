@@ -191,6 +191,12 @@ class WrongCalls {
     expect("a group", again ? Status() : again.error(), "give each group its own");
   }
 
+  template <int kAnswer>
+  static NcclResult answer(NcclComm, int* value) {
+    *value = kAnswer;
+    return NcclResult::kSuccess;
+  }
+
   // A communicator that is not the one that was asked for is no group.
   void try_other_communicators() {
     const auto refuse_made = [&](const NcclApi& api, Code code, const char* words) {
@@ -205,37 +211,26 @@ class WrongCalls {
         wrong_ = std::string("a communicator had to be refused with a text that has '") + words +
                  "': " + status.to_string();
     };
-    NcclApi api = api_;
-    api.comm_cu_device = [](NcclComm, int* device) {
-      *device = kOtherGpu;
-      return NcclResult::kSuccess;
+    using Question = NcclResult (*)(NcclComm, int*);
+    const auto refuse_answer = [&](Question NcclApi::*question, Question given, Code code,
+                                   const char* words) {
+      NcclApi api = api_;
+      api.*question = given;
+      refuse_made(api, code, words);
     };
-    refuse_made(api, Code::kInvalidArgument, "on CUDA device 77, and the group's is");
-    api = api_;
-    api.comm_count = [](NcclComm, int* size) {
-      *size = 2;
-      return NcclResult::kSuccess;
-    };
-    refuse_made(api, Code::kTransport, "made rank 0 of 2 of rank 0 of 1");
-    api = api_;
-    api.comm_user_rank = [](NcclComm, int* rank) {
-      *rank = 1;
-      return NcclResult::kSuccess;
-    };
-    refuse_made(api, Code::kTransport, "made rank 1 of 1 of rank 0 of 1");
+    refuse_answer(&NcclApi::comm_cu_device, answer<kOtherGpu>, Code::kInvalidArgument,
+                  "on CUDA device 77, and the group's is");
+    refuse_answer(&NcclApi::comm_count, answer<2>, Code::kTransport,
+                  "made rank 0 of 2 of rank 0 of 1");
+    refuse_answer(&NcclApi::comm_user_rank, answer<1>, Code::kTransport,
+                  "made rank 1 of 1 of rank 0 of 1");
     // What NCCL does not tell is not taken for right.
     const auto fails = [](NcclComm, int*) { return NcclResult::kInternalError; };
-    api = api_;
-    api.comm_cu_device = fails;
-    refuse_made(api, Code::kTransport, "ncclCommCuDevice");
-    api = api_;
-    api.comm_count = fails;
-    refuse_made(api, Code::kTransport, "ncclCommCount");
-    api = api_;
-    api.comm_user_rank = fails;
-    refuse_made(api, Code::kTransport, "ncclCommUserRank");
+    refuse_answer(&NcclApi::comm_cu_device, fails, Code::kTransport, "ncclCommCuDevice");
+    refuse_answer(&NcclApi::comm_count, fails, Code::kTransport, "ncclCommCount");
+    refuse_answer(&NcclApi::comm_user_rank, fails, Code::kTransport, "ncclCommUserRank");
     // Where NCCL's text says what is to be done, the error says it, too.
-    api = api_;
+    NcclApi api = api_;
     api.comm_init_rank_config = [](NcclComm*, int, NcclUniqueId, int, NcclConfig*) {
       return NcclResult::kInvalidUsage;
     };

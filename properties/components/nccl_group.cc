@@ -72,8 +72,7 @@ class GroupCheck : GroupPayloads {
     } else {
       const int suspect = cause.suspect == kNone ? culprit_ : cause.suspect;
       const std::string words = fmt::format("rank {} aborted the group: ", culprit_);
-      expect_both_told(*group, {Code::kAborted, culprit_, suspect, words}, false,
-                       [this](Duration took, const Status& status) { expect_soon(took, status); });
+      expect_both_told(*group, {Code::kAborted, culprit_, suspect, words}, false, soon());
       expect_told(group->health(), {Code::kAborted, culprit_, suspect, kWords});
     }
     end_failed(std::move(group));
@@ -93,8 +92,7 @@ class GroupCheck : GroupPayloads {
     }
     const std::string_view name = kOwnErrors[draw_ % kOwnErrors.size()].name;
     const std::string words = is_header ? "the exchange of headers" : "ncclAllReduce";
-    expect_both_told(*group, {Code::kTransport, culprit_, {}, words, true}, true,
-                     [this](Duration took, const Status& status) { expect_soon(took, status); });
+    expect_both_told(*group, {Code::kTransport, culprit_, {}, words, true}, true, soon());
     const Status status = group->health();
     if (!status.ok())
       expect(status.failure().detail.find(fmt::format("({})", name)) != std::string::npos,
@@ -114,12 +112,9 @@ class GroupCheck : GroupPayloads {
       virtual_sleep(kTimeout + kWhile);
       here().fails = "ncclAllGather";
       expect_both_told(*group, {Code::kTransport, culprit_, {}, "the exchange of headers", true},
-                       true,
-                       [this](Duration took, const Status& status) { expect_soon(took, status); });
+                       true, soon());
     } else {
-      expect_both_told(
-          *group, {Code::kTimeout, {}, kNone, kUnentered}, true,
-          [this](Duration took, const Status& status) { expect_timeout(took, status); });
+      expect_both_told(*group, {Code::kTimeout, {}, kNone, kUnentered}, true, after_timeout());
     }
     const Status status = group->health();
     const Failure failure = status.ok() ? Failure() : status.failure();
@@ -150,9 +145,7 @@ class GroupCheck : GroupPayloads {
     meet("left");
     const std::string words = fmt::format("{}; rank {} has left the group", kUnentered, culprit_);
     // A further call would return the error.
-    expect_both_told(
-        *group, {Code::kTimeout, {}, culprit_, words}, true,
-        [this](Duration took, const Status& status) { expect_timeout(took, status); }, 1);
+    expect_both_told(*group, {Code::kTimeout, {}, culprit_, words}, true, after_timeout(), 1);
     end_failed(std::move(group));
   }
 
@@ -240,9 +233,8 @@ class GroupCheck : GroupPayloads {
       const Status status = end_of(*group, sum);
       expect(status.ok(), "cannot do what NCCL does at once", status);
     } else {
-      expect_both_told(
-          *group, {Code::kTimeout, {}, kNone, "; all ranks have entered it"}, true,
-          [this](Duration took, const Status& status) { expect_timeout(took, status); });
+      expect_both_told(*group, {Code::kTimeout, {}, kNone, "; all ranks have entered it"}, true,
+                       after_timeout());
     }
     end_failed(std::move(group));
   }
@@ -386,8 +378,7 @@ class GroupCheck : GroupPayloads {
     } else {
       const int suspect = of_.size == 2 ? culprit_ : kNone;
       const std::string words = is_slow ? "" : "a peer has ended the group, and ";
-      expect_both_told(*group, {Code::kPeerLost, kNone, suspect, words}, is_slow,
-                       [this](Duration took, const Status& status) { expect_soon(took, status); });
+      expect_both_told(*group, {Code::kPeerLost, kNone, suspect, words}, is_slow, soon());
     }
     end_failed(std::move(group));
   }

@@ -330,6 +330,13 @@ class GroupSteps {
     return started.work.wait(Deadline::never());
   }
 
+  auto soon() {
+    return [this](Duration took, const Status& status) { expect_soon(took, status); };
+  }
+  auto after_timeout() {
+    return [this](Duration took, const Status& status) { expect_timeout(took, status); };
+  }
+
   // Expects this of two collectives, or one, that are started one after the other. The first one
   // fails, so both errors name that one, unless somebody has ended the group.
   void expect_both_told(NcclProcessGroup& group, const Told& told, bool names_first,

@@ -83,6 +83,7 @@ class PlanDrawer {
   void draw_payload_plan();
   void draw_call_plan();
   Fault& add_call_error();
+  Fault on_any_rank(Kind kind);
   void draw_device_plan();
   void draw_reset_fault();
   void draw_connect_fault();
@@ -265,9 +266,7 @@ void PlanDrawer::draw_call_plan() {
   constexpr std::uint32_t kExitPercent = 25;
   if (program_.world > 2 && usable(Kind::kRankExit) &&
       options_.faults == GenerateOptions::Faults::kSwarm && random_.percent(kExitPercent)) {
-    Fault fault;
-    fault.kind = Kind::kRankExit;
-    fault.rank = random_.below(program_.world);
+    Fault fault = on_any_rank(Kind::kRankExit);
     fault.step = draw_step();
     buckets_ = bucket_count(program_);
     fault.site = draw_site(fault);
@@ -288,13 +287,18 @@ void PlanDrawer::draw_call_plan() {
   fault.site = 2 * collective + 1;
 }
 
+Fault PlanDrawer::on_any_rank(Kind kind) {
+  Fault fault;
+  fault.kind = kind;
+  fault.rank = random_.below(program_.world);
+  return fault;
+}
+
 // Adds a failing call, mostly in the place of all that was planned. Its site is left to the caller.
 Fault& PlanDrawer::add_call_error() {
   if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;
-  Fault fault;
-  fault.kind = Kind::kCallError;
-  fault.rank = random_.below(program_.world);
+  Fault fault = on_any_rank(Kind::kCallError);
   fault.step = draw_step();
   return case_.faults.faults.emplace_back(fault);
 }
@@ -340,9 +344,7 @@ void PlanDrawer::draw_reset_fault() {
   for (int i = 0; i < faults::kKinds; ++i)
     if (usable_in_reset(static_cast<Kind>(i))) kinds_[kind_count_++] = static_cast<Kind>(i);
   if (kind_count_ == 0) return;
-  Fault fault;
-  fault.kind = kinds_[random_.below(kind_count_)];
-  fault.rank = random_.below(program_.world);
+  Fault fault = on_any_rank(kinds_[random_.below(kind_count_)]);
   if (fault.kind == Kind::kRankExit) fault.rank = program_.world - 1;
   fault.step = first->step + 1;
   fault.in_reset = true;
@@ -402,9 +404,7 @@ void PlanDrawer::draw_memory_fault() {
   if (!drawable_kinds(options_).has(Kind::kMemoryRefused)) return;
   if (is_construction && program_.disagreement.kind != reference::DisagreementKind::kNone) return;
   if (case_.faults.faults.size() >= fields::kMaxFaults) return;
-  Fault fault;
-  fault.kind = Kind::kMemoryRefused;
-  fault.rank = random_.below(program_.world);
+  Fault fault = on_any_rank(Kind::kMemoryRefused);
   fault.step = is_construction ? 0 : first->step + 1;
   fault.in_reset = true;
   const std::uint32_t of_group = group_requests();
@@ -420,9 +420,7 @@ void PlanDrawer::draw_memory_fault_in_step() {
   if (random_.percent(75)) case_.faults.faults.clear();
   if (case_.faults.faults.empty()) case_.timeout_ms = 0;
   if (case_.faults.faults.size() >= fields::kMaxFaults) return;
-  Fault fault;
-  fault.kind = Kind::kMemoryRefused;
-  fault.rank = random_.below(program_.world);
+  Fault fault = on_any_rank(Kind::kMemoryRefused);
   fault.step = draw_step();
   constexpr std::uint32_t kDigits = 6;
   fault.site = random_.below(1u << random_.below(kDigits + 1));
@@ -438,9 +436,7 @@ Fault PlanDrawer::long_delay() {
     return fault.kind == Kind::kOperationDelay && fault.duration_us >= kLongUs;
   });
   if (found != plan.end()) return *found;
-  Fault fault;
-  fault.kind = Kind::kOperationDelay;
-  fault.rank = random_.below(program_.world);
+  Fault fault = on_any_rank(Kind::kOperationDelay);
   fault.step = draw_step();
   fault.duration_us = random_.between(kLongUs, kSimMaxDurationUs);
   plan.push_back(fault);
@@ -467,9 +463,7 @@ void PlanDrawer::draw_store_plan() {
   const Fault beside = !is_beside ? Fault{} : harmful != nullptr ? *harmful : long_delay();
   const std::uint32_t count = random_.percent(80) ? 1 : 2;
   for (std::uint32_t i = 0; i < count && plan.size() < fields::kMaxFaults; ++i) {
-    Fault fault;
-    fault.kind = kinds_[random_.below(kind_count_)];
-    fault.rank = random_.below(program_.world);
+    Fault fault = on_any_rank(kinds_[random_.below(kind_count_)]);
     fault.step = is_beside ? beside.step : draw_step();
     fault.in_reset = is_beside && beside.in_reset;
     fault.site = random_.percent(50) ? 0 : random_.below(program_.world + 3);

@@ -94,11 +94,9 @@ GenerateOptions sized_for_lane(GenerateOptions options) {
   return options;
 }
 
-// A subject whose ranks do not recover has no programs that end in an error, either.
 GenerateOptions limited_to_subject(GenerateOptions options) {
-  Capabilities& can = options.capabilities;
-  if (!can.has(Capability::kFaults)) options.faults = GenerateOptions::Faults::kNone;
-  if (!can.has(Capability::kRecovery)) can = can.without(Capability::kErrors);
+  if (!options.capabilities.has(Capability::kFaults))
+    options.faults = GenerateOptions::Faults::kNone;
   return options;
 }
 

@@ -346,6 +346,14 @@ const ObservedStep* must_equal(const Case& c, const reference::Expectation& expe
   return has_ended_well ? first : nullptr;
 }
 
+// Whether the step ended well on a rank that was there. A rank that has exited owes nothing in its
+// last step, and may have been ahead of those who recovered without it.
+bool is_judged(const reference::Expectation& expectation, const RankObservation& seen,
+               std::size_t rank, const ObservedStep& step) {
+  const bool is_last_of_exited = seen.exited && &step == &seen.steps.back();
+  return step.status.ok() && !is_last_of_exited && expectation.steps[step.step].ranks[rank].present;
+}
+
 }  // namespace
 
 Verdict judge_equal_ranks(const Case& c, const reference::Expectation& expectation,
@@ -355,9 +363,7 @@ Verdict judge_equal_ranks(const Case& c, const reference::Expectation& expectati
     const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(rank));
     for (std::size_t s = 0; s < seen.steps.size(); ++s) {
       const ObservedStep& step = seen.steps[s];
-      const bool is_last_of_exited = seen.exited && s + 1 == seen.steps.size();
-      if (!step.status.ok() || is_last_of_exited) continue;
-      if (!expectation.steps[step.step].ranks[rank].present) continue;
+      if (!is_judged(expectation, seen, rank, step)) continue;
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
         const Place place{rank, step, p};
         const ObservedStep* first = must_equal(c, expectation, observation, place, s);
@@ -376,11 +382,8 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
     const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(rank));
     for (std::size_t s = 0; s < seen.steps.size(); ++s) {
       const ObservedStep& step = seen.steps[s];
-      const bool is_last_of_exited = seen.exited && s + 1 == seen.steps.size();
-      if (!step.status.ok() || is_last_of_exited) continue;
+      if (!is_judged(expectation, seen, rank, step)) continue;
       const reference::ExpectedStep& expected = expectation.steps[step.step];
-      // A rank that has exited may have been ahead of those who recovered without it.
-      if (!expected.ranks[rank].present) continue;
       if (step.gradients.size() != c.program.parameters.size())
         return {Failing::kWrongBits, "definedness",
                 fmt::format("rank {}, step {}: {} gradients of {} parameters", rank, step.step,

@@ -145,10 +145,17 @@ bool ProgramErrors::may_mismatch() const {
 
 void ProgramErrors::allow_in_step(std::uint32_t step, std::vector<AllowedError>& errors) const {
   const Among reporters = Among::of({c_.group_rank(step, c_.rank_)});
+  bool may_lose_peer = false;
   for (const auto& error : reference::reportable_errors(c_.run(), c_.rank_, step)) {
     errors.push_back(allow(error));
     errors.back().requirements.allow(Must::kReporter, {.reporters = reporters});
+    may_lose_peer = may_lose_peer || !reporters.has(error.culprit);
   }
+  if (c_.observation_.recovers || !may_lose_peer) return;
+  errors.push_back({.because = "a peer fails, whose group ends without a reason"});
+  errors.back().requirements.allow(
+      Must::kCode,
+      {.codes = Among::of({Code::kAborted, Code::kPeerLost}), .open = Unspecified::kPeerLeft});
 }
 
 void ProgramErrors::allow_in_join(std::vector<AllowedError>& errors) const {

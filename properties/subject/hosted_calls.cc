@@ -31,9 +31,27 @@ std::optional<DType> dtype_from_c(std::uint32_t dtype) {
   }
 }
 
+constexpr std::size_t kRecorded = 64;  // collectives of a flight record, besides those of a pass
+constexpr std::uint64_t kLayout = 1;   // a subject has one layout
+
 std::uint64_t microseconds(platform::Duration at) {
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(at).count());
+}
+
+ObservedCollective observed(const TraceEntry& entry) {
+  ObservedCollective out;
+  if (entry.op == Op::kAllReduceSum && entry.what == TraceEntry::What::kUsageMap)
+    out.op = ObservedCollective::Op::kAllReduceUsage;
+  if (entry.op == Op::kAllReduceSum && entry.what == TraceEntry::What::kBucket)
+    out.op = ObservedCollective::Op::kAllReduceBucket;
+  out.bucket = entry.bucket;
+  out.count = static_cast<std::uint64_t>(entry.count);
+  out.dtype = entry.dtype;
+  out.sequence = entry.sequence;
+  out.launched_us = microseconds(entry.launched);
+  out.completed_us = microseconds(entry.completed);
+  return out;
 }
 
 HostedCalls& calls_of(const lockstep_host* host) {
@@ -44,7 +62,7 @@ HostedCalls& calls_of(const lockstep_host* host) {
 }  // namespace
 
 HostedCalls::HostedCalls(const HostedParameters& parameters, const properties::HostedErrors& errors)
-    : parameters_(parameters), errors_(errors) {
+    : parameters_(parameters), errors_(errors), trace_(kRecorded + 2 * parameters.buckets.size()) {
   host_.size = sizeof host_;
   host_.context = this;
   host_.start = [](const lockstep_host* host, const lockstep_collective* collective,
@@ -87,8 +105,8 @@ void HostedCalls::enter_group(Membership membership) {
   platform::MutexLock lock(mutex_);
   for (const Slot& slot : slots_) LOCKSTEP_CHECK(!slot.is_taken);
   membership_ = std::move(membership);
-  first_entry_ += trace_.size();
   trace_.clear();
+  taken_ = 0;
   pass_ = kNone;
   launched_ = 0;
 }
@@ -129,9 +147,26 @@ std::int64_t HostedCalls::pass() const {
 
 void HostedCalls::take_trace(std::vector<ObservedCollective>& out) {
   platform::MutexLock lock(mutex_);
-  out.insert(out.end(), trace_.begin(), trace_.end());
-  first_entry_ += trace_.size();
-  trace_.clear();
+  for (const TraceEntry& entry : trace_.entries(taken_)) out.push_back(observed(entry));
+  taken_ = trace_.next_sequence();
+}
+
+FlightRecord HostedCalls::flight_record(const ProgressSnapshot& progress) const {
+  const Layout layout;  // that of no collective: the names follow here
+  const std::vector<ParameterInfo> infos;
+  platform::MutexLock lock(mutex_);
+  const ProcessGroup& group = *membership_.group;
+  FlightRecord record = record_flight({.rank = group.rank(),
+                                       .size = group.size(),
+                                       .reducer_id = kNone,
+                                       .layout = layout,
+                                       .parameters = infos},
+                                      progress, trace_);
+  for (RecordedCollective& each : record.collectives)
+    if (each.bucket != kNone)
+      for (const std::uint32_t member : parameters_.buckets[each.bucket].parameters)
+        each.parameters.add(errors_.names()[member]);
+  return record;
 }
 
 Status HostedCalls::check(const lockstep_collective& collective, Collective& out) {
@@ -178,7 +213,7 @@ std::int32_t HostedCalls::start(const lockstep_collective& collective, std::uint
     slot = &slots_[index];
     slot->is_taken = true;
     slot->bucket = collective.bucket;
-    slot->entry = kNoEntry;
+    slot->recorded = kNone;
     ++slot->uses;
     ours.pass = pass_;
   }
@@ -193,20 +228,23 @@ std::int32_t HostedCalls::start(const lockstep_collective& collective, std::uint
 }
 
 void HostedCalls::record(const Collective& collective, platform::Duration launched, Slot& slot) {
-  const std::int64_t sequence = slot.work.sequence();
   platform::MutexLock lock(mutex_);
   if (pass_ == kNone) return;  // construction, reset, or between passes
   ++launched_;
-  ObservedCollective& entry = trace_.emplace_back();
-  if (collective.op == Op::kAllReduceSum && slot.bucket != LOCKSTEP_OTHER)
-    entry.op = slot.bucket == LOCKSTEP_USAGE_MAP ? ObservedCollective::Op::kAllReduceUsage
-                                                 : ObservedCollective::Op::kAllReduceBucket;
-  entry.bucket = collective.bucket;
-  entry.count = collective.count;
+  TraceEntry entry;
+  entry.pass = pass_;
+  entry.op = collective.op;
+  if (slot.bucket == LOCKSTEP_USAGE_MAP)
+    entry.what = TraceEntry::What::kUsageMap;
+  else if (slot.bucket == LOCKSTEP_OTHER)
+    entry.what = TraceEntry::What::kState;
+  else
+    entry.layout_hash = kLayout;
   entry.dtype = collective.dtype;
-  entry.sequence = sequence;
-  entry.launched_us = microseconds(launched);
-  slot.entry = first_entry_ + trace_.size() - 1;
+  entry.bucket = collective.bucket;
+  entry.count = static_cast<std::int64_t>(collective.count);
+  entry.launched = launched;
+  slot.recorded = trace_.append(entry);
 }
 
 std::int32_t HostedCalls::wait(std::uint64_t ticket, lockstep_error* error) {
@@ -221,12 +259,12 @@ std::int32_t HostedCalls::wait(std::uint64_t ticket, lockstep_error* error) {
     group().abort(status);
     slot->work.wait(platform::Deadline::never()).ignore();
   }
-  const std::uint64_t completed = microseconds(slot->work.completed_at());
   const std::int32_t bucket = slot->bucket;
-  {
+  if (slot->recorded != kNone) {
+    using State = TraceEntry::State;
     platform::MutexLock lock(mutex_);
-    if (slot->entry != kNoEntry && slot->entry >= first_entry_)
-      trace_[slot->entry - first_entry_].completed_us = completed;
+    trace_.close(slot->recorded, status.ok() ? State::kCompleted : State::kFailed,
+                 slot->work.completed_at());
   }
   release(static_cast<std::uint32_t>(ticket));
   return status.ok() ? LOCKSTEP_OK : tell(std::move(status), bucket, error);

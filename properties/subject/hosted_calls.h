@@ -13,6 +13,7 @@
 #include "properties/observe/observation.h"
 #include "properties/subject/hosted_error.h"
 #include "properties/subject/hosted_setup.h"
+#include "reducer/flight_recorder.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -42,6 +43,8 @@ class HostedCalls {
 
   // Appends the collectives of passes since the last call.
   void take_trace(std::vector<properties::ObservedCollective>& out);
+  // The last collectives of passes in this group, as a rank's flight record (T1).
+  FlightRecord flight_record(const ProgressSnapshot& progress) const;
 
  private:
   // The slot of a collective.
@@ -50,9 +53,8 @@ class HostedCalls {
     std::uint32_t uses = 0;  // the upper half of its tickets
     bool is_taken = false;
     std::int32_t bucket = LOCKSTEP_OTHER;
-    std::uint64_t entry = kNoEntry;  // of the trace, counted from the first entry ever recorded
+    std::int64_t recorded = kNone;  // in the trace
   };
-  static constexpr std::uint64_t kNoEntry = ~std::uint64_t{0};
 
   std::int32_t start(const lockstep_collective& collective, std::uint64_t& ticket,
                      lockstep_error* error);
@@ -79,10 +81,10 @@ class HostedCalls {
   mutable platform::Mutex mutex_{"hosted.calls"};  // guards the next six; never held over a call
   std::deque<Slot> slots_;                         // slots never move
   std::vector<std::uint32_t> free_slots_;
-  std::vector<properties::ObservedCollective> trace_;
-  std::uint64_t first_entry_ = 0;  // number of trace_[0]
   std::int64_t pass_ = kNone;
   std::int64_t launched_ = 0;
+  Trace trace_;             // of passes, in this group
+  std::int64_t taken_ = 0;  // the first entry that take_trace() has not given
 
   platform::Mutex subject_mutex_{"subject"};           // lock() acquires it
   std::unique_ptr<platform::MutexLock> subject_lock_;  // its holder's

@@ -54,6 +54,9 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   }
   bool launched_in_pass() const override { return calls_->launched() > 0; }
   void take_trace(std::vector<ObservedCollective>& out) override { calls_->take_trace(out); }
+  std::optional<FlightRecord> flight_record() const override {
+    return at_failure_ ? *at_failure_ : record_now();
+  }
 
  private:
   Status gradient_ready(Parameter& parameter, std::size_t index, GraphTask& task) override;
@@ -74,6 +77,8 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   void destroy();
   void end_passes();
   std::uint32_t outputs_left(HostedPass& pass);
+  FlightRecord record_now() const;
+  Status recorded(Status status);  // keeps the record of the first failure
 
   const lockstep_subject& table_;
   void* self_ = nullptr;
@@ -94,6 +99,7 @@ class HostedSubject final : public TrainingSubject, private GradientHook, privat
   std::vector<std::uint8_t> reachable_;
   std::vector<std::uint8_t> had_hook_;  // by parameter, in the current pass
   std::vector<Node*> roots_;
+  std::optional<FlightRecord> at_failure_;  // the rank's first one in its group
 };
 
 Status HostedSubject::construct(const std::vector<Ref<Parameter>>& parameters,
@@ -146,8 +152,8 @@ void HostedSubject::end_passes() {
 Status HostedSubject::forward(PassKind kind, const DataParallel::Module& module,
                               std::vector<Edge>& outputs) {
   const std::uint32_t c_kind = to_c(kind);
-  LOCKSTEP_RETURN_IF_ERROR(
-      call([&](lockstep_error* error) { return table_.forward_begin(self_, c_kind, error); }));
+  LOCKSTEP_RETURN_IF_ERROR(recorded(
+      call([&](lockstep_error* error) { return table_.forward_begin(self_, c_kind, error); })));
   std::vector<Edge> made;
   LOCKSTEP_RETURN_IF_ERROR(module(made));
   if (kind == PassKind::kNoGrad) made.clear();
@@ -163,9 +169,9 @@ Status HostedSubject::forward(PassKind kind, const DataParallel::Module& module,
     for (const Edge& edge : made)
       if (edge.node) roots_.push_back(edge.node.get());
     const std::uint8_t* reachable = reachable_from(roots_);
-    LOCKSTEP_RETURN_IF_ERROR(call([&](lockstep_error* error) {
+    LOCKSTEP_RETURN_IF_ERROR(recorded(call([&](lockstep_error* error) {
       return table_.forward_end(self_, c_kind, reachable, error);
-    }));
+    })));
   }
   for (Edge& output : made) outputs.push_back(std::move(output));
   return {};
@@ -194,9 +200,9 @@ Status HostedSubject::backward_begins(HostedPass& pass, GraphTask& task) {
   pass.append_outputs(roots_);
   const std::uint8_t* reachable = reachable_from(roots_);
   calls_->set_pass(pass.number);
-  Status status = call([&](lockstep_error* error) {
+  Status status = recorded(call([&](lockstep_error* error) {
     return table_.backward_begin(self_, pass.number, is_first ? 1 : 0, reachable, error);
-  });
+  }));
   if (!status.ok()) {
     calls_->set_pass(kNone);
     return status;
@@ -218,8 +224,8 @@ Status HostedSubject::gradient_ready(Parameter&, std::size_t index, GraphTask& t
 Status HostedSubject::backward_succeeded(HostedPass& pass) {
   running_task_ = nullptr;
   const std::uint32_t left = outputs_left(pass);
-  Status status = call(
-      [&](lockstep_error* error) { return table_.backward_end(self_, pass.number, left, error); });
+  Status status = recorded(call(
+      [&](lockstep_error* error) { return table_.backward_end(self_, pass.number, left, error); }));
   calls_->set_pass(kNone);
   return status;
 }
@@ -241,23 +247,63 @@ std::uint32_t HostedSubject::outputs_left(HostedPass& pass) {
 }
 
 Status HostedSubject::backward_failed(HostedPass& pass, Status failure) {
+  FlightRecord record = record_now();
   running_task_ = nullptr;
   lockstep_error error = errors_->to_c(failure.failure());
   if (error.pass == kNone) error.pass = pass.number;
   const std::int32_t code = table_.backward_failed(self_, pass.number, &error);
   calls_->set_pass(kNone);
-  if (code == LOCKSTEP_OK) return failure;
-  return errors_->to_status(code, error, calls_->group().rank());
+  if (code != LOCKSTEP_OK) failure = errors_->to_status(code, error, calls_->group().rank());
+  if (!at_failure_) at_failure_.emplace(std::move(record)).failure = failure.failure();
+  return failure;
+}
+
+// What the rank does, as its hooks and its collectives show it: buckets are launched in order.
+FlightRecord HostedSubject::record_now() const {
+  using Doing = FlightRecord::Doing;
+  const bool is_plain = parameters_->mode == reference::Mode::kPlain;
+  const auto is_missing = [&](std::size_t parameter) {
+    return parameters_->distinct[parameter]->requires_grad() && had_hook_[parameter] == 0 &&
+           (is_plain || reachable_[parameter] != 0);
+  };
+  bool is_all_ready = true;
+  for (std::size_t p = 0; p < had_hook_.size(); ++p) is_all_ready = is_all_ready && !is_missing(p);
+  const bool is_running = calls_->pass() != kNone;
+  const bool is_armed = !is_running && !passes_.empty() && !passes_.back()->has_begun();
+  ProgressSnapshot progress;
+  if (running_task_ != nullptr)
+    progress.doing = Doing::kBackward;
+  else if (is_armed)
+    progress.doing = Doing::kArmed;
+  else if (next_pass_ > 0 && !is_all_ready && is_plain)
+    progress.doing = Doing::kBetween;
+  else if (is_running)
+    progress.doing = Doing::kFinishing;
+  const bool is_open = progress.doing != Doing::kIdle;
+  progress.pass = is_open && !is_armed ? next_pass_ - 1 : next_pass_;
+  FlightRecord record = calls_->flight_record(progress);
+  const auto next = static_cast<std::size_t>(is_armed ? 0 : calls_->launched());
+  if (!is_open || next >= parameters_->buckets.size()) return record;
+  record.next_bucket = static_cast<int>(next);
+  for (const std::uint32_t member : parameters_->buckets[next].parameters)
+    if (is_armed || is_missing(member)) record.missing.add(errors_->names()[member]);
+  return record;
+}
+
+Status HostedSubject::recorded(Status status) {
+  if (!status.ok() && !at_failure_) at_failure_.emplace(record_now()).failure = status.failure();
+  return status;
 }
 
 Status HostedSubject::check_complete() {
   if (table_.check_complete == nullptr) return {};
-  return call([&](lockstep_error* error) { return table_.check_complete(self_, error); });
+  return recorded(call([&](lockstep_error* error) { return table_.check_complete(self_, error); }));
 }
 
+// The group of a subject without abort() ends as that of a process that ends.
 void HostedSubject::abort(const Status& cause) {
-  if (table_.abort == nullptr) return;
   LOCKSTEP_CHECK(!cause.ok());
+  if (table_.abort == nullptr) return calls_->group().abort(cause);
   const lockstep_error error = errors_->to_c(cause.failure());
   table_.abort(self_, &error);
 }
@@ -266,6 +312,7 @@ void HostedSubject::abort(const Status& cause) {
 Status HostedSubject::reset(Memberships memberships) {
   end_passes();
   next_pass_ = 0;
+  at_failure_.reset();
   calls_->quiesce();
   if (table_.reset == nullptr) destroy();
   calls_->enter_group(std::move(memberships.front()));

@@ -90,11 +90,6 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
         fmt::format("the subject '{}' claims capabilities {:#x} that interface version {} does not "
                     "know: use the LOCKSTEP_CAN_ constants",
                     whose, table->capabilities & ~capabilities.bits(), kAbi));
-  if (capabilities.has(Capability::kErrors) && !capabilities.has(Capability::kRecovery))
-    return refused(
-        fmt::format("the subject '{}' claims LOCKSTEP_CAN_ERRORS without LOCKSTEP_CAN_RECOVER: "
-                    "after an error ranks go on only by reset()",
-                    whose));
   if (const std::string missing = holes(*table, capabilities); !missing.empty())
     return refused(
         fmt::format("the table of the subject '{}' lacks functions: {}", whose, missing));

@@ -261,7 +261,9 @@ struct lockstep_host {
 
 /* The subject. `self` is the pointer that create() returned; each rank has its own. These may be
  * NULL: forward_end; check_complete without LOCKSTEP_CAN_KEEP_OUTPUTS; abort, reset and poisoned
- * without LOCKSTEP_CAN_RECOVER. */
+ * without LOCKSTEP_CAN_RECOVER. With LOCKSTEP_CAN_ERRORS alone the host ends the group of a rank
+ * that has failed, as its process would, and then creates new subjects in a new group. Its peers
+ * need not know why. */
 typedef struct lockstep_subject lockstep_subject;
 struct lockstep_subject {
   uint32_t size;

@@ -58,25 +58,28 @@ Block* SimMemory::find(const std::byte* data) {
   return data < block.data + block.capacity ? &block : nullptr;
 }
 
+// Takes the block that was given back last of those that fit, or a new one.
+template <class Fits>
+Block* SimMemory::take(std::size_t bytes, std::size_t capacity, const Fits& fits) {
+  const auto spare = std::find_if(free_.rbegin(), free_.rend(), fits);
+  Block* const block = spare != free_.rend() ? *spare : add(capacity);
+  if (block == nullptr) return nullptr;
+  if (spare != free_.rend()) free_.erase(std::next(spare).base());
+  LOCKSTEP_CHECK(!block->is_live);
+  block->is_live = true;
+  block->bytes = bytes;
+  block->number = allocations_++;
+  return block;
+}
+
 Block* SimMemory::take(std::size_t bytes, std::uint64_t home, std::uint64_t reclaimed) {
   const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
   const auto fits = [&](const Block* block) {
     return !block->is_pinned && block->capacity == capacity && block->home == home &&
            block->free_from <= reclaimed;
   };
-  const auto spare = std::find_if(free_.rbegin(), free_.rend(), fits);
-  Block* block = nullptr;
-  if (spare != free_.rend()) {
-    block = *spare;
-    free_.erase(std::next(spare).base());
-  } else {
-    block = add(capacity);
-    if (block == nullptr) return nullptr;
-  }
-  LOCKSTEP_CHECK(!block->is_live);
-  block->is_live = true;
-  block->bytes = bytes;
-  block->number = allocations_++;
+  Block* const block = take(bytes, capacity, fits);
+  if (block == nullptr) return nullptr;
   block->home = home;
   block->used_by = 0;
   return block;
@@ -84,21 +87,10 @@ Block* SimMemory::take(std::size_t bytes, std::uint64_t home, std::uint64_t recl
 
 Block* SimMemory::take_pinned(std::size_t bytes) {
   const std::size_t capacity = std::bit_ceil(std::max(bytes, kLeastBytes));
-  const auto spare = std::find_if(free_.rbegin(), free_.rend(), [&](const Block* block) {
-    return block->is_pinned && block->capacity == capacity;
+  Block* const block = take(bytes, capacity, [&](const Block* each) {
+    return each->is_pinned && each->capacity == capacity;
   });
-  Block* block = nullptr;
-  if (spare != free_.rend()) {
-    block = *spare;
-    free_.erase(std::next(spare).base());
-  } else {
-    block = add(capacity);
-    if (block == nullptr) return nullptr;
-  }
-  block->is_live = true;
-  block->is_pinned = true;
-  block->bytes = bytes;
-  block->number = allocations_++;
+  if (block != nullptr) block->is_pinned = true;
   return block;
 }
 

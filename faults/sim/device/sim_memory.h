@@ -75,6 +75,8 @@ class SimMemory {
 
  private:
   Block* add(std::size_t capacity);
+  template <class Fits>
+  Block* take(std::size_t bytes, std::size_t capacity, const Fits& fits);
 
   std::map<const std::byte*, std::unique_ptr<Block>> blocks_;
   std::vector<Block*> free_;  // last in, first out

@@ -14,6 +14,12 @@ namespace {
 // How long a call hangs that never returns: longer than anybody waits, and then the run can end.
 constexpr Duration kForEver = std::chrono::hours(24);
 
+template <class Communicator, class Call>
+void each_mesh(const Communicator& comm, const Call& call) {
+  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
+  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts}) call(*mesh);
+}
+
 }  // namespace
 
 void SimNccl::wake(Communicator& comm) {
@@ -25,23 +31,17 @@ void SimNccl::wake(Communicator& comm) {
 // Ends everything that the communicator has in flight.
 void SimNccl::cancel_in_flight(Communicator& comm) {
   comm.ending.is_cut = true;
-  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
-  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
-    mesh->interrupt(comm.rank);
+  each_mesh(comm, [&](Mesh& mesh) { mesh.interrupt(comm.rank); });
 }
 
 // Discards what this rank's operations have sent and nobody has received. Finalizing would have
 // waited for it.
 void SimNccl::lose_what_is_sent(Communicator& comm) {
-  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
-  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
-    mesh->lose_sent(comm.rank);
+  each_mesh(comm, [&](Mesh& mesh) { mesh.lose_sent(comm.rank); });
 }
 
 void SimNccl::close_links(Communicator& comm) {
-  if (comm.clique == nullptr || comm.clique->ring == nullptr) return;
-  for (Mesh* mesh : {comm.clique->ring, comm.clique->direct, comm.clique->receipts})
-    mesh->close(comm.rank);
+  each_mesh(comm, [&](Mesh& mesh) { mesh.close(comm.rank); });
 }
 
 // An exit happens at any time; this detects it.

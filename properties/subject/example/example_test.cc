@@ -65,6 +65,31 @@ TEST(FullSubject, IsCleanOnGloo) {
   EXPECT_TRUE(verdict.ok()) << verdict.oracle << ": " << verdict.message;
 }
 
+// Errors without recovery: after one, the host makes a new reducer in a new group.
+TEST(SubjectWithoutRecovery, IsCleanInTheSimulatorWithProgramsThatEndInAnError) {
+  const Subject without = subject("without_recovery");
+  CaseRunner runner(LaneKind::kSim, without);
+  int errors = 0;
+  for (std::uint64_t i = 0; i < 1500; ++i) {
+    const Case c = generated(without, LaneKind::kSim, i);
+    errors += needed(c).has(Capability::kErrors) ? 1 : 0;
+    EXPECT_FALSE(needed(c).has(Capability::kRecovery)) << i;
+    const Verdict verdict = i % 20 == 0 ? runner.run_twice(c) : runner.run(c);
+    ASSERT_TRUE(verdict.ok()) << "case " << i << ": " << verdict.oracle << ": " << verdict.message;
+  }
+  EXPECT_GT(errors, 50);
+}
+
+TEST(SubjectWithoutRecovery, IsCleanOnGloo) {
+  const Verdict verdict = first_failure(subject("without_recovery"), LaneKind::kGloo, 60);
+  EXPECT_TRUE(verdict.ok()) << verdict.oracle << ": " << verdict.message;
+}
+
+TEST(NamelessSubject, IsFoundByTheParametersThatItsErrorDoesNotName) {
+  const Verdict verdict = first_failure(subject("nameless"), LaneKind::kSim, 1500);
+  EXPECT_EQ(verdict.failing, Failing::kWrongError) << verdict.message;
+}
+
 TEST(StaleSubject, IsFoundInTheSimulatorByItsBits) {
   const Verdict verdict = first_failure(subject("stale"), LaneKind::kSim, 100);
   EXPECT_EQ(verdict.failing, Failing::kWrongBits);
@@ -85,6 +110,21 @@ TEST(SkippingSubject, IsFoundInTheSimulatorAsADeadlock) {
   for (std::uint64_t i = 0; i < 100 && !is_found; ++i)
     is_found = runner.run(generated(skipping, LaneKind::kSim, i)).failing == Failing::kDeadlock;
   EXPECT_TRUE(is_found);
+}
+
+// The host keeps the flight records of a subject that knows none.
+TEST(SkippingSubject, IsTheSuspectOfTheFlightRecordsOnGloo) {
+  const Subject skipping = subject("skipping");
+  CaseServer server(LaneKind::kGloo, skipping);
+  Outcome found;
+  for (std::uint64_t i = 0; i < 100 && found.verdict.ok(); ++i) {
+    Case c = generated(skipping, LaneKind::kGloo, i);
+    c.environment.records = Environment::Records::kOfFailures;
+    found = server.run(c);
+  }
+  EXPECT_NE(found.diagnosis.find("suspect: rank 0 (went on to pass"), std::string::npos)
+      << found.verdict.message << "\n"
+      << found.diagnosis;
 }
 
 // Runs cases until one has this verdict, then 20 more, which must have one of their own.

@@ -469,61 +469,48 @@ void CudaDevice::fill_zero(const Stream& stream, std::byte* data, std::size_t by
   line.stream.fail(cudaMemsetAsync(data, 0, bytes, line.stream.native()), "filling with zeros");
 }
 
-void CudaDevice::copy(const Stream& stream, const Tensor& from, const Tensor& to) {
+// Plans work on what the stream then uses, and launches it.
+template <class Plan, class... Used>
+void CudaDevice::launch(const Stream& stream, const Plan& plan, const Used&... used) {
   const CurrentDevice current(ordinal_);
   Line& line = line_of(stream);
   const platform::MutexLock lock(line.mutex);
-  note_uses(line, stream, from, to);
-  plan_copy(line.plan, from, to);
+  note_uses(line, stream, used...);
+  plan(line.plan);
   launch(line);
 }
 
+void CudaDevice::copy(const Stream& stream, const Tensor& from, const Tensor& to) {
+  launch(
+      stream, [&](LaunchPlan& plan) { plan_copy(plan, from, to); }, from, to);
+}
+
 void CudaDevice::add(const Stream& stream, const Tensor& from, const Tensor& to) {
-  const CurrentDevice current(ordinal_);
-  Line& line = line_of(stream);
-  const platform::MutexLock lock(line.mutex);
-  note_uses(line, stream, from, to);
-  plan_add(line.plan, from, to);
-  launch(line);
+  launch(
+      stream, [&](LaunchPlan& plan) { plan_add(plan, from, to); }, from, to);
 }
 
 void CudaDevice::pack_bucket(const Stream& stream, std::span<const Transfer> transfers,
                              double factor) {
-  const CurrentDevice current(ordinal_);
-  Line& line = line_of(stream);
-  const platform::MutexLock lock(line.mutex);
-  note_uses(line, stream, transfers);
-  plan_gather(line.plan, transfers, factor);
-  launch(line);
+  launch(
+      stream, [&](LaunchPlan& plan) { plan_gather(plan, transfers, factor); }, transfers);
 }
 
 void CudaDevice::unpack_bucket(const Stream& stream, std::span<const Transfer> transfers) {
-  const CurrentDevice current(ordinal_);
-  Line& line = line_of(stream);
-  const platform::MutexLock lock(line.mutex);
-  note_uses(line, stream, transfers);
-  plan_scatter(line.plan, transfers);
-  launch(line);
+  launch(
+      stream, [&](LaunchPlan& plan) { plan_scatter(plan, transfers); }, transfers);
 }
 
 void CudaDevice::convert(const Stream& stream, const Tensor& from, const Tensor& to,
                          double factor) {
-  const CurrentDevice current(ordinal_);
-  Line& line = line_of(stream);
-  const platform::MutexLock lock(line.mutex);
-  note_uses(line, stream, from, to);
-  plan_convert(line.plan, from, to, factor);
-  launch(line);
+  launch(
+      stream, [&](LaunchPlan& plan) { plan_convert(plan, from, to, factor); }, from, to);
 }
 
 void CudaDevice::reduce_in_rank_order(const Stream& stream, const Tensor& from, const Tensor& to,
                                       double factor) {
-  const CurrentDevice current(ordinal_);
-  Line& line = line_of(stream);
-  const platform::MutexLock lock(line.mutex);
-  note_uses(line, stream, from, to);
-  plan_fold(line.plan, from, to, factor);
-  launch(line);
+  launch(
+      stream, [&](LaunchPlan& plan) { plan_fold(plan, from, to, factor); }, from, to);
 }
 
 // Launches the line's plan.

@@ -152,6 +152,8 @@ class CudaDevice final : public Device {
   void note_uses(Line& user, const Stream& stream, const Tensor& from, const Tensor& to);
   void note_uses(Line& user, const Stream& stream, std::span<const Transfer> transfers);
   void launch(Line& line);
+  template <class Plan, class... Used>
+  void launch(const Stream& stream, const Plan& plan, const Used&... used);
   Staging* stage(Line& line);
 
   const int ordinal_;
