@@ -34,9 +34,14 @@ constexpr Layout v2_22() {
   return it;
 }
 
+// The layout of the release before, as a later one has it.
+constexpr Layout since(Layout before, int version) {
+  before.version = version;
+  return before;
+}
+
 constexpr Layout v2_23() {
-  Layout it = v2_22();
-  it.version = 22304;
+  Layout it = since(v2_22(), 22304);
   it.coll_bytes = 96;
   it.coll_counts = 56;
   it.coll_scalar = 88;
@@ -48,38 +53,28 @@ constexpr Layout v2_23() {
 }
 
 constexpr Layout v2_26() {
-  Layout it = v2_23();
-  it.version = 22602;
+  Layout it = since(v2_23(), 22602);
   it.comm_channels = 96;
   it.types = 12;
   return it;
 }
 
 constexpr Layout v2_27() {
-  Layout it = v2_26();
-  it.version = 22707;
+  Layout it = since(v2_26(), 22707);
   it.comm_work_consumed = 0;
   it.comm_abort_flag = 48;
   return it;
 }
 
-constexpr Layout v2_28() {
-  Layout it = v2_27();
-  it.version = 22809;
-  return it;
-}
-
 constexpr Layout v2_29() {
-  Layout it = v2_28();
-  it.version = 22907;
+  Layout it = since(v2_27(), 22907);
   it.ring_index = 32;
   it.has_all_gather_v = true;
   return it;
 }
 
 constexpr Layout v2_30() {
-  Layout it = v2_29();
-  it.version = 23007;
+  Layout it = since(v2_29(), 23007);
   it.coll_bytes = 128;
   it.coll_receive_buffer = 24;
   it.coll_send_buffer = 32;
@@ -89,8 +84,7 @@ constexpr Layout v2_30() {
 }
 
 constexpr Layout v2_32() {
-  Layout it = v2_29();
-  it.version = 23203;
+  Layout it = since(v2_29(), 23203);
   it.fifo_entry_bytes = 32;
   it.fifo_offset = 8;
   it.fifo_offset_bytes = 8;
@@ -99,8 +93,8 @@ constexpr Layout v2_32() {
   return it;
 }
 
-constexpr std::array kLayouts = {v2_22(), v2_23(), v2_26(), v2_27(),
-                                 v2_28(), v2_29(), v2_30(), v2_32()};
+constexpr std::array kLayouts = {v2_22(), v2_23(), v2_26(), v2_27(), since(v2_27(), 22809),
+                                 v2_29(), v2_30(), v2_32()};
 
 std::string text_of(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +

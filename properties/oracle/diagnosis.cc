@@ -163,7 +163,7 @@ class DiagnosisOracle {
   std::string judge_step(const FlightRecord& record, const ObservedStep& step,
                          const ObservedStep& last) const {
     for (const ObservedCollective& own : step.collectives) {
-      if (own.reducer != 0) continue;
+      if (own.reducer != 0 || own.op == ObservedCollective::Op::kOther) continue;
       const RecordedCollective* const recorded = record.find(own.sequence);
       if (recorded == nullptr) {
         const bool forgotten =

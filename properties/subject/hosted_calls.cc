@@ -234,12 +234,8 @@ void HostedCalls::record(const Collective& collective, platform::Duration launch
   TraceEntry entry;
   entry.pass = pass_;
   entry.op = collective.op;
-  if (slot.bucket == LOCKSTEP_USAGE_MAP)
-    entry.what = TraceEntry::What::kUsageMap;
-  else if (slot.bucket == LOCKSTEP_OTHER)
-    entry.what = TraceEntry::What::kState;
-  else
-    entry.layout_hash = kLayout;
+  if (slot.bucket == LOCKSTEP_USAGE_MAP) entry.what = TraceEntry::What::kUsageMap;
+  if (slot.bucket >= 0) entry.layout_hash = kLayout;
   entry.dtype = collective.dtype;
   entry.bucket = collective.bucket;
   entry.count = static_cast<std::int64_t>(collective.count);

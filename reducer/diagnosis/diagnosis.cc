@@ -297,10 +297,8 @@ constexpr std::int64_t kRows = 12;
 std::string cell(const FlightRecord& record, std::int64_t sequence) {
   const RecordedCollective* c = record.find(sequence);
   if (c == nullptr) return "-";
-  std::string out = "pass " + std::to_string(c->pass) + " ";
-  out += c->what == RecordedCollective::What::kBucket ? "bucket " + std::to_string(c->bucket)
-                                                      : name_of(c->what);
-  return out + ", " + std::to_string(c->count) + " " + c->dtype + ", " + name_of(c->state);
+  return "pass " + std::to_string(c->pass) + " " + c->name() + ", " + std::to_string(c->count) +
+         " " + c->dtype + ", " + name_of(c->state);
 }
 
 // Ranks whose rows are the same share a column.

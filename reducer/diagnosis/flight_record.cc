@@ -26,14 +26,15 @@ bool RecordedCollective::same_as(const RecordedCollective& other) const {
   return same_kind && same_data && layout_hash == other.layout_hash;
 }
 
+std::string RecordedCollective::name() const {
+  if (what != What::kBucket) return name_of(what);
+  return bucket == kNone ? "values" : "bucket " + std::to_string(bucket);
+}
+
 std::string RecordedCollective::to_string() const {
   std::string out = "pass " + std::to_string(pass) + ", " + op + " of ";
-  if (what == What::kBucket) {
-    out += "bucket " + std::to_string(bucket);
-    if (!parameters.empty()) out += " (" + parameters.to_string() + ")";
-  } else {
-    out += std::string("the ") + name_of(what);
-  }
+  out += (what == What::kBucket ? "" : "the ") + name();
+  if (!parameters.empty()) out += " (" + parameters.to_string() + ")";
   return out + ", " + std::to_string(count) + " " + dtype;
 }
 

@@ -51,6 +51,8 @@ struct RecordedCollective {
 
   // Compares the fields that ranks must agree on (F6).
   bool same_as(const RecordedCollective& other) const;
+  // Returns "bucket 0", "usage map" and the like; "values" if a bucket has no number.
+  std::string name() const;
   // Formats the collective: "pass 1, all_reduce of bucket 0 (p q), 18 float32".
   std::string to_string() const;
 };

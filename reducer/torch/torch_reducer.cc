@@ -326,6 +326,8 @@ void TorchReducer::accumulation_begins(Leaf& leaf) {
 }
 
 void TorchReducer::accumulation_ended(Leaf& leaf, bool has_arrived) {
+  // Nothing else looks at what the user has zeroed before a backward that belongs to no pass.
+  if (!has_arrived && !is_in_backward()) leaf.forget_zeroed();
   leaf.take();
   if (has_arrived && !leaf.parameter()->grad().defined())
     refuse("the gradient of parameter " + leaf.parameter()->name() +

@@ -449,6 +449,36 @@ def test_gradients_that_no_rank_uses_stay_as_they_are():
     expect_no_difference(on_ranks(2, run_unused_views))
 
 
+class Stop(torch.autograd.Function):
+    """Through it no gradient comes back."""
+
+    @staticmethod
+    def forward(ctx, value):
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+def run_zeroed_before_a_local_backward(rank):
+    """Rank 1 has a gradient, zeroes it, and runs a local backward that brings none: then nobody has used the parameter."""
+    module = Optional()
+    first = module.parts[0]
+    wrapped = LockstepDDP(module, find_unused_parameters=True)
+    with wrapped.no_sync():
+        wrapped(torch.ones(3, requires_grad=True), (0,) if rank == 1 else ()).sum().backward()
+    module.zero_grad(set_to_none=False)
+    with wrapped.no_sync():
+        (wrapped(torch.ones(3, requires_grad=True), ()) + Stop.apply(first)).sum().backward()
+    wrapped(torch.ones(3, requires_grad=True), ()).sum().backward()
+    return first.grad is not None
+
+
+def test_a_gradient_that_was_zeroed_before_a_local_backward_is_unused():
+    assert on_ranks(2, run_zeroed_before_a_local_backward) == [False, True]
+
+
 def run_replacing(rank):
     with lt.replace_ddp():
         assert lt.in_use()
