@@ -330,12 +330,8 @@ class GroupSteps {
     return started.work.wait(Deadline::never());
   }
 
-  auto soon() {
-    return [this](Duration took, const Status& status) { expect_soon(took, status); };
-  }
-  auto after_timeout() {
-    return [this](Duration took, const Status& status) { expect_timeout(took, status); };
-  }
+  auto soon() { return std::bind_front(&GroupSteps::expect_soon, this); }
+  auto after_timeout() { return std::bind_front(&GroupSteps::expect_timeout, this); }
 
   // Expects this of two collectives, or one, that are started one after the other. The first one
   // fails, so both errors name that one, unless somebody has ended the group.

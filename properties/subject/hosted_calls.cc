@@ -32,7 +32,6 @@ std::optional<DType> dtype_from_c(std::uint32_t dtype) {
 }
 
 constexpr std::size_t kRecorded = 64;  // collectives of a flight record, besides those of a pass
-constexpr std::uint64_t kLayout = 1;   // a subject has one layout
 
 std::uint64_t microseconds(platform::Duration at) {
   return static_cast<std::uint64_t>(
@@ -41,10 +40,10 @@ std::uint64_t microseconds(platform::Duration at) {
 
 ObservedCollective observed(const TraceEntry& entry) {
   ObservedCollective out;
-  if (entry.op == Op::kAllReduceSum && entry.what == TraceEntry::What::kUsageMap)
-    out.op = ObservedCollective::Op::kAllReduceUsage;
-  if (entry.op == Op::kAllReduceSum && entry.what == TraceEntry::What::kBucket)
-    out.op = ObservedCollective::Op::kAllReduceBucket;
+  const bool is_map = entry.what == TraceEntry::What::kUsageMap;
+  if (entry.op == Op::kAllReduceSum && (is_map || entry.bucket != kNone))
+    out.op =
+        is_map ? ObservedCollective::Op::kAllReduceUsage : ObservedCollective::Op::kAllReduceBucket;
   out.bucket = entry.bucket;
   out.count = static_cast<std::uint64_t>(entry.count);
   out.dtype = entry.dtype;
@@ -235,7 +234,7 @@ void HostedCalls::record(const Collective& collective, platform::Duration launch
   entry.pass = pass_;
   entry.op = collective.op;
   if (slot.bucket == LOCKSTEP_USAGE_MAP) entry.what = TraceEntry::What::kUsageMap;
-  if (slot.bucket >= 0) entry.layout_hash = kLayout;
+  if (slot.bucket >= 0) entry.layout_hash = 1;  // a subject has one layout
   entry.dtype = collective.dtype;
   entry.bucket = collective.bucket;
   entry.count = static_cast<std::int64_t>(collective.count);
