@@ -93,7 +93,7 @@ if [[ -x $(dirname -- "$program")/lockstep-torch ]]; then
   expect 0 "torch (gloo)" "$program" matrix --subjects reducer,torch --cases 4 --seed 1 --corpus findings --out beside
   [[ $(row later_backwards_are_local) =~ ' right '.*'wrong error (known)' ]] || fail "the finding: $(row later_backwards_are_local)"
   case_file=findings/torch/forgets_local_use.json
-  if "$(dirname -- "$program")"/lockstep-torch --probe 2>&1 | grep -q 'libtorch 1[.]13'; then
+  if "$(dirname -- "$program")"/lockstep-torch --probe 2>&1 | grep 'libtorch 1[.]13' >/dev/null; then
     for finding in forgets_local_use stays_armed; do
       [[ $(row $finding) =~ ' right '.*'wrong bits (known)' ]] || fail "the finding: $(row $finding)"
     done
@@ -103,7 +103,7 @@ if [[ -x $(dirname -- "$program")/lockstep-torch ]]; then
   fi
   expect 0 "ok" "$program" replay $case_file --lane gloo --subject torch
   # On hosts of its own it meets faults of the network: an error without the name of the rank, and no second attempt to connect.
-  if "$program" doctor | grep -q '^lane hosts *ready'; then
+  if "$program" doctor | grep '^lane hosts *ready' >/dev/null; then
     expect 71 "torch (hosts)" "$program" matrix --subjects torch --faults rank_exit,net_partition --netns 2 --ranks 2 --jobs 2 --out far
     fault=$(grep -m1 'before the first bucket, 2 ranks' out)
     [[ $fault =~ 'wrong error (known)' ]] || fail "a killed rank: $fault"

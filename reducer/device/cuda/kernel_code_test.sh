@@ -83,7 +83,7 @@ architectures=${ARCHITECTURES:-}
 [[ -n $architectures ]] || architectures=$("$cuobjdump" -lelf "$object" | grep -oE 'sm_[0-9]+[a-z]*' | sort -u) || true
 if [[ -z $architectures ]]; then
   [[ -n $compiler ]] || fail "there is no machine code in $object: build with CMAKE_CUDA_ARCHITECTURES set for a GPU"
-  "$cuobjdump" -lptx "$object" | grep -q '\.ptx' || fail "there is neither machine code nor PTX in $object"
+  "$cuobjdump" -lptx "$object" | grep '\.ptx' >/dev/null || fail "there is neither machine code nor PTX in $object"
   echo "machine code: skipped, there is only PTX in $object"
   exit 0
 fi
