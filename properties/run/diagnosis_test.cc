@@ -42,7 +42,7 @@ TEST(RankReport, F6R12NamesTheRankThatLeftOutTheUsageMap) {
     const std::string report = report_of("seeded:R12", "r12", 3, lane);
     EXPECT_TRUE(says(report, "suspect: rank 1 (")) << report;
     EXPECT_TRUE(says(report,
-                     "the first difference is in collective #1:\n"
+                     "the first difference that the records show is in collective #1:\n"
                      "  ranks 0 2: pass 0, all_reduce of the usage map, 1 int32\n"
                      "  rank 1: pass 1, all_reduce of bucket 0 (p0), 1 float32\n"))
         << report;

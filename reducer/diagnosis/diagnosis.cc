@@ -209,7 +209,7 @@ void judge_progress(Diagnosis& diagnosis) {
                        "to it: the records do not tell which";
   } else {
     diagnosis.suspects = behind.ranks;
-    diagnosis.reason = "has not started the collective " + number + " that the others wait in";
+    diagnosis.reason = "has not started the collective " + number + " that the others have started";
   }
 }
 
@@ -239,16 +239,14 @@ void find_waits(Diagnosis& diagnosis) {
         record.collectives.begin(), record.collectives.end(),
         [](const auto& c) { return c.state != RecordedCollective::State::kCompleted; });
     if (open == record.collectives.end()) continue;
-    Diagnosis::Wait wait{record.rank, open->sequence, diagnosis.silent};
+    Diagnosis::Wait wait{record.rank, open->sequence, {}, diagnosis.silent};
     for (const FlightRecord& other : diagnosis.records) {
-      const bool forgotten = other.find(open->sequence) == nullptr &&
-                             // It started this collective long ago.
-                             open->sequence < other.next_sequence;
-      if (forgotten) continue;
       const RecordedCollective* there = other.find(open->sequence);
-      if (there == nullptr || !there->same_as(*open)) wait.ranks.push_back(other.rank);
+      if (there == nullptr && open->sequence < other.next_sequence)
+        add(wait.untold, {other.rank});
+      else if (there == nullptr || !there->same_as(*open))
+        add(wait.ranks, {other.rank});
     }
-    std::sort(wait.ranks.begin(), wait.ranks.end());
     LOCKSTEP_CHECK(!std::binary_search(wait.ranks.begin(), wait.ranks.end(), record.rank));
     diagnosis.waits.push_back(std::move(wait));
   }
@@ -268,8 +266,10 @@ std::vector<std::string> told_of(const FlightRecord& record, const Diagnosis& di
   std::vector<std::string> lines = {describe(record)};
   for (const Diagnosis::Wait& wait : diagnosis.waits) {
     if (wait.rank != record.rank) continue;
+    const char* const all = wait.untold.empty() ? ", in which all are" : "";
     lines.push_back("waits in #" + std::to_string(wait.sequence) +
-                    (wait.ranks.empty() ? ", in which all are" : " for " + rank_list(wait.ranks)));
+                    (wait.ranks.empty() ? all : " for " + rank_list(wait.ranks)) +
+                    (wait.untold.empty() ? "" : "; nobody can tell of " + rank_list(wait.untold)));
   }
   if (record.failure) lines.push_back(record.failure->to_string());
   return lines;
@@ -385,7 +385,8 @@ std::string Diagnosis::to_string() const {
                                 rank_list(suspects) + " (" + reason + ")\n";
   if (difference) {
     LOCKSTEP_CHECK_LT(1u, difference->sides.size());
-    out += "the first difference is in collective #" + std::to_string(difference->sequence) + ":\n";
+    out += "the first difference that the records show is in collective #" +
+           std::to_string(difference->sequence) + ":\n";
     for (const Side& side : difference->sides)
       out += "  " + rank_list(side.ranks) + ": " +
              (side.collective ? side.collective->to_string() : "not started") + "\n";
@@ -395,7 +396,7 @@ std::string Diagnosis::to_string() const {
            std::to_string(gap->begins->rank) + " begins with #" +
            std::to_string(first_kept(*gap->begins)) + ": nobody can tell where they first differ\n";
   } else {
-    out += "the ranks with a flight record started the same collectives\n";
+    out += "the collectives that all records hold do not differ\n";
   }
   out += "where each rank is:\n";
   tell_ranks(*this, out);

@@ -33,9 +33,8 @@ struct Diagnosis {
   struct Wait {
     int rank = 0;
     std::int64_t sequence = kNone;  // The sequence number of the collective that the rank waits in.
-    // The ranks that it waits for. The list is empty if all ranks have started the collective and
-    // it has not ended.
-    std::vector<int> ranks;
+    std::vector<int> ranks;         // Those that have not started it, as their records show.
+    std::vector<int> untold;        // Those without a record, or whose record no longer holds it.
   };
 
   int size = 0;

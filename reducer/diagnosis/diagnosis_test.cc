@@ -115,7 +115,7 @@ TEST(Diagnosis, F6ARankThatLeftOutACollectiveIsNamedWithBothSides) {
   EXPECT_EQ(diagnosis.to_string(),
             "3 ranks, suspect: rank 1 (its collective #1 is another one than that of most "
             "ranks)\n"
-            "the first difference is in collective #1:\n"
+            "the first difference that the records show is in collective #1:\n"
             "  ranks 0 2: pass 0, all_reduce of the usage map, 3 int32\n"
             "  rank 1: pass 1, all_reduce of bucket 0 (p0), 2 float32\n"
             "where each rank is:\n"
@@ -196,8 +196,33 @@ TEST(Diagnosis, T1ARankThatTellsNothingIsTheOddOne) {
   EXPECT_EQ(diagnosis.silent, Ranks{2});
   EXPECT_EQ(diagnosis.suspects, Ranks{2});
   ASSERT_EQ(diagnosis.waits.size(), 2u);
-  EXPECT_EQ(diagnosis.waits[0].ranks, Ranks{2});
+  EXPECT_EQ(diagnosis.waits[0].ranks, Ranks{});
+  EXPECT_EQ(diagnosis.waits[0].untold, Ranks{2});
+  EXPECT_NE(diagnosis.to_string().find("rank 0: waits in #0; nobody can tell of rank 2\n"),
+            std::string::npos)
+      << diagnosis.to_string();
   EXPECT_FALSE(diagnosis.difference.has_value());
+}
+
+// Rank 1, the root of a broadcast, has completed it without rank 0.
+TEST(Diagnosis, F6ARankThatHasCompletedACollectiveIsNotSaidToWaitInIt) {
+  EXPECT_EQ(of({record(0, 3, {bucket(0, 0)}),
+                record(1, 3, {bucket(0, 0), usage_map(0, State::kCompleted)}),
+                record(2, 3, {bucket(0, 0), usage_map(0, State::kInFlight)})})
+                .reason,
+            "has not started the collective #1 that the others have started");
+}
+
+// The record of rank 1 no longer has what the others may have done otherwise.
+TEST(Diagnosis, F6WhatARecordHasForgottenIsNotSaidToBeTheSame) {
+  const State open = State::kInFlight;
+  const std::string text = of({record(0, 2, {bucket(0, 0), bucket(0, 1, open), bucket(1, 0, open)}),
+                               record(1, 2, {bucket(1, 0, open)}, 2)})
+                               .to_string();
+  EXPECT_NE(text.find("the collectives that all records hold do not differ\n"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("rank 0: waits in #1; nobody can tell of rank 1\n"), std::string::npos)
+      << text;
 }
 
 TEST(Diagnosis, T1ARankThatIsBehindIsTheOddOneAndSoIsOneThatIsAheadOfMost) {
