@@ -110,6 +110,7 @@ bool read_python_report(const std::string& text, const Program& program,
     observation.construction = status_from(json.at("construction"));
     observation.recovery = status_from(json.at("recovery"));
     observation.finished = json.at("finished");
+    observation.waited_s = json.at("waited_s");
     for (const Json& step : json.at("steps"))
       if (!read_step(step, program, observation)) return false;
     return true;

@@ -32,7 +32,8 @@ json job_of(const Case& c, std::uint32_t rank) {
 }
 
 json report_of(std::size_t steps, const json& gradients) {
-  json out = {{"construction", nullptr}, {"recovery", nullptr}, {"finished", true}};
+  json out = {
+      {"construction", nullptr}, {"recovery", nullptr}, {"finished", true}, {"waited_s", 2.5}};
   for (std::size_t s = 0; s < steps; ++s)
     out["steps"].push_back({{"step", s},
                             {"begin_us", 1},
@@ -111,6 +112,7 @@ TEST(PythonJob, AReportIsReadWithItsBits) {
   ASSERT_TRUE(read_python_report(report_of(2, gradients).dump(), c.program, seen));
   ASSERT_EQ(seen.steps.size(), 2u);
   EXPECT_TRUE(seen.finished);
+  EXPECT_EQ(seen.waited_s, 2.5);  // so that a busy machine is told from a failure (rerun.h)
   EXPECT_TRUE(seen.steps[1].gradients[0].defined);
   EXPECT_FALSE(seen.steps[1].gradients[1].defined);
   EXPECT_EQ(seen.bits[seen.steps[1].gradients[0].offset], 0xffffffffu);

@@ -154,9 +154,8 @@ FlightRecord HostedCalls::flight_record(const ProgressSnapshot& progress) const 
   const Layout layout;  // that of no collective: the names follow here
   const std::vector<ParameterInfo> infos;
   platform::MutexLock lock(mutex_);
-  const ProcessGroup& group = *membership_.group;
-  FlightRecord record = record_flight({.rank = group.rank(),
-                                       .size = group.size(),
+  FlightRecord record = record_flight({.rank = membership_.group->rank(),
+                                       .size = membership_.group->size(),
                                        .reducer_id = kNone,
                                        .layout = layout,
                                        .parameters = infos},

@@ -19,6 +19,25 @@ run() { timeout --signal KILL 300 "$program" "$@"; }
 
 expect 0 " 0 failing" run fuzz --subject "python:$work/examples/all_reduce.py:wrap" --cases 16 --seed 1 --jobs 1
 
+# A rank says how long it waited for a processor, so that a busy machine is told from a failure (rerun.h): two loops on one
+# processor wait for each other.
+PYTHONPATH=$(dirname -- "$program")/lockstep-python "$python" -W ignore - <<'PY' || fail "a rank does not see that it waits for a processor"
+import os, signal, time
+
+from lockstep.training import waits
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+before, other = waits()[str(os.getpid())], os.fork()
+while not other:
+    pass
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    pass
+os.kill(other, signal.SIGKILL)
+os.waitpid(other, 0)
+assert waits()[str(os.getpid())] - before > 0.1
+PY
+
 # Positive controls: what is wrong is found, made small and replayed; the right one passes the same case.
 expect 65 "definedness" run fuzz --subject "$(wrong skips_none)" --time 60 --seed 3 --jobs 1 --shrink-time 2 --out found
 case_file=$(ls found/gloo-3-*.json | grep -v found.json | head -n 1)

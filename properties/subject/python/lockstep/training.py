@@ -38,6 +38,16 @@ def now_us():
     return time.monotonic_ns() // 1000
 
 
+def waits():
+    """For each thread of this process: the seconds in which it could have run, and waited for a processor."""
+    waited = {}
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError, IndexError):  # it has ended just now; the kernel does not count
+            with open("/proc/self/task/%s/schedstat" % thread, encoding="ascii") as counts:
+                waited[thread] = int(counts.read().split()[1]) * 1e-9
+    return waited
+
+
 def caught(call):
     """None, or what the call raised. SystemExit is an exception like any other here."""
     try:
@@ -196,7 +206,13 @@ class Training:
         self.report = {"construction": None, "recovery": None, "finished": False, "steps": []}
 
     def run(self):
-        members = list(range(self.job["world"]))
+        waited_before = waits()
+        self.train(list(range(self.job["world"])))
+        waited = [each - waited_before.get(thread, 0) for thread, each in waits().items()]
+        self.report["waited_s"] = max(waited, default=0)
+        return self.report
+
+    def train(self, members):
         self.report["construction"] = self.join(members, 0)
         step = 0
         while self.report["construction"] is None and self.report["recovery"] is None:
@@ -216,7 +232,6 @@ class Training:
             self.report["recovery"] = self.join(resume["members"], resume["generation"])
         else:
             self.leave()
-        return self.report
 
     def finish(self):
         """All ranks came to the end of their programs."""
