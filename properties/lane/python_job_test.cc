@@ -112,7 +112,7 @@ TEST(PythonJob, AReportIsReadWithItsBits) {
   ASSERT_TRUE(read_python_report(report_of(2, gradients).dump(), c.program, seen));
   ASSERT_EQ(seen.steps.size(), 2u);
   EXPECT_TRUE(seen.finished);
-  EXPECT_EQ(seen.waited_s, 2.5);  // so that a busy machine is told from a failure (rerun.h)
+  EXPECT_EQ(seen.waited_s, 2.5);  // a rank that was late is run again (rerun.h)
   EXPECT_TRUE(seen.steps[1].gradients[0].defined);
   EXPECT_FALSE(seen.steps[1].gradients[1].defined);
   EXPECT_EQ(seen.bits[seen.steps[1].gradients[0].offset], 0xffffffffu);

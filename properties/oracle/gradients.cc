@@ -346,7 +346,7 @@ const ObservedStep* must_equal(const Case& c, const reference::Expectation& expe
   return has_ended_well ? first : nullptr;
 }
 
-// Whether the step ended well on a rank that was there. A rank that has exited owes nothing in its
+// Returns whether gradients after the step are judged. A rank that has exited owes nothing in its
 // last step, and may have been ahead of those who recovered without it.
 bool is_judged(const reference::Expectation& expectation, const RankObservation& seen,
                std::size_t rank, const ObservedStep& step) {

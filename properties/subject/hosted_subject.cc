@@ -258,7 +258,7 @@ Status HostedSubject::backward_failed(HostedPass& pass, Status failure) {
   return failure;
 }
 
-// What the rank does, as its hooks and its collectives show it: buckets are launched in order.
+// Tells from hooks and collectives what the rank is doing. Buckets are launched in their order.
 FlightRecord HostedSubject::record_now() const {
   using Doing = FlightRecord::Doing;
   const bool is_plain = parameters_->mode == reference::Mode::kPlain;
