@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "properties/report/page.h"
-#include "properties/report/run_page.h"
 
 namespace lockstep::properties {
 namespace {

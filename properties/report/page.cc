@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -138,6 +139,29 @@ std::string escaped(std::string_view text) {
       out += c;
   }
   return out;
+}
+
+std::string bars_config(const std::vector<std::pair<std::string, double>>& bars,
+                        const std::string& what, const nlohmann::ordered_json& axis) {
+  using Json = nlohmann::ordered_json;
+  Json labels = Json::array();
+  Json values = Json::array();
+  for (const auto& [label, value] : bars) {
+    labels.push_back(label);
+    values.push_back(value);
+  }
+  return Json{
+      {"type", "bar"},
+      {"data",
+       {{"labels", labels},
+        {"datasets",
+         Json::array(
+             {{{"label", what}, {"data", values}, {"backgroundColor", "hsl(210, 65%, 50%)"}}})}}},
+      {"options",
+       {{"indexAxis", "y"},
+        {"plugins", {{"legend", {{"display", false}}}}},
+        {"scales", {{"x", axis}, {"y", {{"ticks", {{"autoSkip", false}}}}}}}}}}
+      .dump();
 }
 
 Page::Page(std::string title, std::string subtitle)

@@ -12,8 +12,10 @@
 // was built without Chart.js.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reducer/base/status.h"
@@ -51,6 +53,10 @@ class Page {
 
 // Escapes a text for HTML and XML, and leaves out characters that XML has no way to write.
 std::string escaped(std::string_view text);
+
+// A chart of a horizontal bar for each label. `what` names the values; `axis` has their options.
+std::string bars_config(const std::vector<std::pair<std::string, double>>& bars,
+                        const std::string& what, const nlohmann::ordered_json& axis);
 
 // The source of Chart.js; empty if this program was built without it.
 std::string_view chart_library();

@@ -87,28 +87,6 @@ void add_features(const RunReport& report, Page& page) {
 
 }  // namespace
 
-std::string bars_config(const std::vector<std::pair<std::string, double>>& bars,
-                        const std::string& what, const Json& axis) {
-  Json labels = Json::array();
-  Json values = Json::array();
-  for (const auto& [label, value] : bars) {
-    labels.push_back(label);
-    values.push_back(value);
-  }
-  return Json{
-      {"type", "bar"},
-      {"data",
-       {{"labels", labels},
-        {"datasets",
-         Json::array(
-             {{{"label", what}, {"data", values}, {"backgroundColor", "hsl(210, 65%, 50%)"}}})}}},
-      {"options",
-       {{"indexAxis", "y"},
-        {"plugins", {{"legend", {{"display", false}}}}},
-        {"scales", {{"x", axis}, {"y", {{"ticks", {{"autoSkip", false}}}}}}}}}}
-      .dump();
-}
-
 Result<std::string> run_page(const RunReport& report) {
   Page page(!report.failures.empty()
                 ? fmt::format("A fuzz run with {} failure{}", report.failures.size(),

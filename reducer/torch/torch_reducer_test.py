@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as TorchDDP
 
 import lockstep.torch as lt
+from lockstep.model import Stop
 
 LockstepDDP = lt.DistributedDataParallel
 
@@ -447,18 +448,6 @@ def run_unused_views(rank):
 
 def test_gradients_that_no_rank_uses_stay_as_they_are():
     expect_no_difference(on_ranks(2, run_unused_views))
-
-
-class Stop(torch.autograd.Function):
-    """Through it no gradient comes back."""
-
-    @staticmethod
-    def forward(ctx, value):
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return None
 
 
 def run_zeroed_before_a_local_backward(rank):
