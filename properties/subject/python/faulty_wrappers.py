@@ -261,9 +261,10 @@ begins_alone.can = "broadcast"
 
 
 def begins_together(module):
-    """Right: all ranks get the weights of rank 0."""
+    """Right: all ranks get the weights of rank 0, over a group that is made in each case."""
+    group = dist.new_group()
     for parameter in module.parameters():
-        dist.broadcast(parameter.detach(), 0)
+        dist.broadcast(parameter.detach(), 0, group)
     return Wrapper(module)
 
 

@@ -95,9 +95,19 @@ class Group:
         if self.name == name:
             return
         self.leave()
-        dist.init_process_group("gloo", store=dist.FileStore(file, world), rank=rank, world_size=world,
-                                timeout=datetime.timedelta(milliseconds=timeout_ms))
+        timeout = datetime.timedelta(milliseconds=timeout_ms)
+        store = self.make_store(dist.FileStore(file, world), rank == 0, timeout)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timeout)
         self.name = name
+
+    @staticmethod
+    def make_store(file, is_first, timeout):
+        """A store that is there as long as the group, as groups that a wrapper makes in a later case connect over it: a
+        file is gone with the folder of its case, and says only where the store is."""
+        first = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timeout) if is_first else None
+        if is_first:
+            file.set("port", str(first.port))
+        return first or dist.TCPStore("127.0.0.1", int(file.get("port")), timeout=timeout)
 
     def leave(self):
         self.name = None
