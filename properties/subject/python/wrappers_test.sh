@@ -19,6 +19,7 @@ fi
 # A folder of profiles, a torch that can be imported, and a program that says what a function's name asks for.
 mkdir -p wrappers torch/distributed bin temporary
 cp "$here"/wrappers/{run,profiles,unsayable}.py wrappers
+echo 'some-library==1.2' >wrappers/requirements.txt
 cp -r "$here/lockstep" .
 touch torch/__init__.py torch/distributed/__init__.py
 export PYTHONPATH=$work TMPDIR=$work/temporary
@@ -33,6 +34,7 @@ profile dirty "$(function_of wrong None)"
 profile few "$(function_of few None)"
 profile unusable "$(function_of unusable None)"
 profile elsewhere 'import some_library.part'
+sed -i 's/^INSTALL = {/&"some_library": "some-library", /' wrappers/run.py
 profile newer 'from torch import not_yet'
 cat >bin/lockstep <<'SCRIPT'
 #!/usr/bin/env bash
@@ -82,10 +84,10 @@ expect_match 2 "^unusable +unusable +no answer: lockstep: the subject cannot be 
 
 # What is not there is left out, unless it was named.
 rm wrappers/{other_cause,never_found,dirty,few,unusable}.py
-expect_match 0 "^elsewhere +not installed: python3 -m pip install some_library$" wrappers
+expect_match 0 "^elsewhere +not installed: python3 -m pip install some-library==1.2$" wrappers
 says '^newer +not for this version: ImportError: cannot import name'
 says '^not sayable:$'
-expect 1 "the wrapper elsewhere is not installed: python3 -m pip install some_library" wrappers elsewhere
+expect 1 "the wrapper elsewhere is not installed: python3 -m pip install some-library==1.2" wrappers elsewhere
 expect 1 "the wrapper newer is not for this version: ImportError" wrappers newer
 expect 1 "there is no wrapper 'gud'; there are: elsewhere good newer" wrappers gud
 expect 1 "cannot write nowhere/good.json" wrappers good --json nowhere/good.json

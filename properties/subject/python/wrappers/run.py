@@ -39,6 +39,7 @@ from lockstep.programs import count_excluded  # noqa: E402  the package is besid
 
 PARTS = {"launched", "profiles", "run", "sharded", "unsayable", "zero"}  # no profiles
 INSTALL = {"lightning_fabric": "lightning-fabric", "megatron": "megatron-core"}  # packages that have other names than modules
+REQUIREMENTS = os.path.join(HERE, "requirements.txt")
 FAILURES = range(65, 76)
 LEAST = 5  # cases; a clean cell of fewer says little
 REFUSED = "the case needs"
@@ -90,6 +91,12 @@ class Refusal(Exception):
 
 def profiles():
     return sorted(file[:-3] for file in os.listdir(HERE) if file.endswith(".py") and file[:-3] not in PARTS)
+
+
+def pinned(package):
+    """With the version with which the profiles were tried, if they name it."""
+    with open(REQUIREMENTS, encoding="utf-8") as lines:
+        return next((line.strip() for line in lines if line.startswith(package + "==")), package)
 
 
 def in_words(name):
@@ -146,7 +153,7 @@ class Table:
         """Why a profile cannot be loaded; None if it can."""
         if "lacks" in found:
             package = found["lacks"].split(".")[0]
-            return "not installed: %s -m pip install %s" % (self.options.python, INSTALL.get(package, package))
+            return "not installed: %s -m pip install %s" % (self.options.python, pinned(INSTALL.get(package, package)))
         return "not for this version: " + found["old"] if "old" in found else None
 
     def count_excluded(self):
