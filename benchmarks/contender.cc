@@ -5,14 +5,17 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <numeric>
 
 #include "reducer/base/check.h"
 #include "reducer/comm/gloo/file_store.h"
 #include "reducer/comm/gloo/gloo_process_group.h"
-#include "reducer/comm/gloo/reduce_functions.h"
+#include "reducer/comm/reduce_functions.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -42,18 +45,27 @@ std::shared_ptr<::gloo::Context> connect_alone(const Place& place) {
   return context;
 }
 
-}  // namespace
-
-Result<Place> take_place(int rank, int ranks, const std::string& directory) {
-  Place place{rank, ranks, directory, std::make_shared<FileStore>(directory), nullptr};
+Result<Place> with_group(Place place, const char* name, bool share_memory) {
   GlooOptions options;
   options.timeout = kTimeout;
-  auto group = GlooProcessGroup::connect(std::make_shared<PrefixStore>("group", place.store), rank,
-                                         ranks, options);
+  GlooContextOptions connection;
+  connection.timeout = kTimeout;
+  connection.share_memory = share_memory;
+  auto group = GlooProcessGroup::connect(std::make_shared<PrefixStore>(name, place.store),
+                                         place.rank, place.ranks, options, connection);
   if (!group) return failed(std::move(group.error()));
   place.group = std::move(*group);
   return place;
 }
+
+}  // namespace
+
+Result<Place> take_place(int rank, int ranks, const std::string& directory) {
+  return with_group({rank, ranks, directory, std::make_shared<FileStore>(directory), nullptr},
+                    "group", true);
+}
+
+Result<Place> over_tcp(const Place& place) { return with_group(place, "tcp", false); }
 
 FlatSum::FlatSum(const Place& place, std::int64_t elements)
     : rank_(place.rank),
@@ -82,6 +94,30 @@ Status FlatSum::step() {
 
 std::uint64_t FlatSum::wrong(const Values& values) const {
   return values.not_sum(0, elements_, floats(memory_));
+}
+
+MemoryPass::MemoryPass(std::int64_t elements)
+    : elements_(elements),
+      one_(allocate(device_, elements)),
+      other_(allocate(device_, elements)),
+      sum_(allocate(device_, elements)) {}
+
+Status MemoryPass::prepare(const Values& values) {
+  values.fill(0, 0, elements_, floats(one_));
+  std::fill_n(floats(other_), elements_, 0.0f);
+  return {};
+}
+
+Status MemoryPass::step() {
+  sum_function(DType::kFloat32)(floats(sum_), floats(one_), floats(other_),
+                                static_cast<std::size_t>(elements_));
+  return {};
+}
+
+std::uint64_t MemoryPass::wrong(const Values&) const {
+  return static_cast<std::uint64_t>(
+      std::inner_product(floats(one_), floats(one_) + elements_, floats(sum_), std::int64_t{0},
+                         std::plus<>(), [](float a, float b) { return a == b ? 0 : 1; }));
 }
 
 GroupSums::GroupSums(const Place& place, const std::vector<std::int64_t>& elements,

@@ -62,6 +62,8 @@ struct Place {
 };
 
 Result<Place> take_place(int rank, int ranks, const std::string& directory);
+// The same place with another group, over TCP, although the ranks share a host.
+Result<Place> over_tcp(const Place& place);
 
 // One gloo::allreduce of all elements, on connections of its own, without a reducer. It adds with
 // the sum functions of our process groups, which are faster than Gloo's.
@@ -80,6 +82,23 @@ class FlatSum final : public Contender {
   HostDevice device_;
   Ref<Storage> memory_;
   std::shared_ptr<::gloo::Context> context_;
+};
+
+// What no sum of elements in memory can be faster than: each rank reads two arrays, and writes one.
+class MemoryPass final : public Contender {
+ public:
+  explicit MemoryPass(std::int64_t elements);
+  Status prepare(const Values& values) override;
+  Status step() override;
+  std::uint64_t wrong(const Values& values) const override;
+  float* first_result() override { return reinterpret_cast<float*>(sum_->data()); }
+
+ private:
+  const std::int64_t elements_;
+  HostDevice device_;
+  Ref<Storage> one_;
+  Ref<Storage> other_;
+  Ref<Storage> sum_;
 };
 
 // The all-reduces of a process group, all in flight at once. This is what remains of a reducer

@@ -49,7 +49,8 @@ Status add_reduced(Contenders& contenders, const Place& place, const std::string
 // The modes come first and the lower bounds follow, because some of these need the final buckets of
 // a reducer.
 const std::vector<std::string> kStepModes = {
-    "copying", "view", "rank_ordered", "verified", "buckets_copied", "buckets", "flat"};
+    "copying",     "view",   "rank_ordered",   "verified", "view_tcp",
+    "copying_tcp", "memory", "buckets_copied", "buckets",  "flat"};
 Status add_steps(Contenders& contenders, const Place& place, const Workload& workload) {
   ReducerOptions options;
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "copying", workload, options));
@@ -61,6 +62,15 @@ Status add_steps(Contenders& contenders, const Place& place, const Workload& wor
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "rank_ordered", workload, options));
   options.verify_payload = true;
   LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, place, "verified", workload, options));
+  const auto tcp = over_tcp(place);
+  if (!tcp) return tcp.error();
+  options = {};
+  options.gradient_as_bucket_view = true;
+  LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, *tcp, "view_tcp", workload, options));
+  options.gradient_as_bucket_view = false;
+  LOCKSTEP_RETURN_IF_ERROR(add_reduced(contenders, *tcp, "copying_tcp", workload, options));
+  LOCKSTEP_RETURN_IF_ERROR(
+      add(contenders, place, std::make_unique<MemoryPass>(workload.elements())));
   using Copies = GroupSums::Copies;
   for (const Copies copies : {Copies::kInAndOut, Copies::kNone})
     LOCKSTEP_RETURN_IF_ERROR(

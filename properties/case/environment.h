@@ -43,6 +43,8 @@ struct Environment {
   bool unlike_terminates = false;      // throw_on_early_termination of the others
   bool unlike_divides_active = false;  // divide_by_active of the others
 
+  bool shares_memory = false;  // over Gloo, ranks of one host share memory, and send no payload
+
   // The rest concerns groups over NCCL.
   NcclRelease nccl = NcclRelease::kDefault;
   // If not 0, ncclCommShrink or ncclCommRevoke fails on this rank, counted from 1. These calls are

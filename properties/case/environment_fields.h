@@ -155,7 +155,12 @@ struct Table<Environment> {
       field("lacks_shrink", &R::lacks_shrink,
             {.phrase = "ranks 0 and 1 have no ncclCommShrink",
              .percent = 12,
-             .change = "who has no ncclCommShrink"}));
+             .change = "who has no ncclCommShrink"}),
+      field("shares_memory", &R::shares_memory,
+            {.phrase = "over Gloo, ranks share memory",
+             .feature = "ranks share memory",
+             .percent = 35,
+             .change = "shared memory"}));
 };
 
 }  // namespace lockstep::properties::fields

@@ -32,6 +32,15 @@ inline constexpr auto kExclusionsAround = [] {
                 +[](C c) { return c.faults.faults.empty(); }},
       Exclusion{"F4", tuple(&E::revoke_fails_late),
                 +[](C c) { return c.environment.revoke_fails_on == 0; }},
+      // Faults of the network, and those that change a payload, act on what is sent.
+      Exclusion{"F1", tuple(&E::shares_memory),
+                +[](C c) {
+                  const auto& faults = c.faults.faults;
+                  return c.program.options.transport == kNccl ||
+                         std::any_of(faults.begin(), faults.end(), [](const auto& fault) {
+                           return faults::is_network(fault.kind) || faults::is_payload(fault.kind);
+                         });
+                }},
       Exclusion{"F4", tuple(&E::late_peer), +[](C c) { return !c.environment.scales_down; }},
       // Only where all ranks run the same graphs, and parameters may be unused.
       Exclusion{"G5", tuple(&TorchOptions::skip_all_reduce_unused_params), +[](C c) {

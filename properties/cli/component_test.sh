@@ -7,7 +7,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/expect.sh"
 
 expect 0 "frames " "$program" component
 expect 0 "1 component, 500 situations in" "$program" component frames --situations 500
-expect 0 "19 components, " "$program" component all --time 1 --seed 4 --json all.json
+expect 0 "20 components, " "$program" component all --time 1 --seed 4 --json all.json
 grep -q '"component": "waits"' all.json || fail "the report has every component"
 expect 1 "there is no component 'rose': give all, or some of abort, agreement, " "$program" component rose
 expect 1 "there is no planted bug 'X99'" "$program" component rows --subject seeded:X99

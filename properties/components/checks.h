@@ -29,6 +29,7 @@ std::string check_names(Choices& choices);
 std::string check_placement(Choices& choices);
 std::string check_roster(Choices& choices);
 std::string check_rows(Choices& choices);
+std::string check_shared_memory(Choices& choices);
 std::string check_staged_group(Choices& choices);
 std::string check_uneven_inputs(Choices& choices);
 std::string check_waits(Choices& choices);

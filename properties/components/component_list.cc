@@ -208,6 +208,8 @@ constexpr Component kComponents[] = {
     {"placement", "models on devices of two kinds (B5, F8, P15)", judge<check_placement>},
     {"roster", "a process that asks a store for a roster (F9)", judge<check_roster>},
     {"rows", "rows of a sparse gradient that peers send (F3)", judge<check_rows>},
+    {"shared-memory", "collectives of ranks that share memory (F1, F2, F6, G3)",
+     judge<check_shared_memory>},
     {"staged-group", "a group that goes through host memory, and its GPU (F1, F2, F3, F8)",
      judge<check_staged_group>},
     {"uneven-inputs", "what ranks with uneven inputs decide (S2)", judge<check_uneven_inputs>},

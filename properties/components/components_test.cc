@@ -61,6 +61,7 @@ TEST(Components, F2AGroupTellsItsRanksWhatHappened) { expect_right("nccl-group",
 TEST(Components, B5ModelsOnTwoKindsOfDevicesAreTakenOrRefused) { expect_right("placement"); }
 TEST(Components, F9AProcessAloneWithAStoreGetsTheRightRoster) { expect_right("roster"); }
 TEST(Components, F3WrongRowsAreRefusedAndTheirSenderNamed) { expect_right("rows"); }
+TEST(Components, G3RanksThatShareMemoryAddInTheOrderOfTheRing) { expect_right("shared-memory"); }
 TEST(Components, F2AGroupThroughHostMemoryTellsWhatHappened) { expect_right("staged-group"); }
 TEST(Components, S2RanksDecideAsAllAnnounce) { expect_right("uneven-inputs"); }
 TEST(Components, F1ACallerLearnsHowItsCollectiveEnded) { expect_right("waits"); }

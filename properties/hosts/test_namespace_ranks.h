@@ -184,6 +184,7 @@ class NamespaceRanks {
     if (!enter_namespace(rank)) return 3;
     const auto store = std::make_shared<FileStore>(directory());
     GlooContextOptions connection;
+    connection.share_memory = false;  // The ranks stand for machines.
     connection.timeout = std::chrono::seconds(60);
     connection.address = data_address(static_cast<std::uint32_t>(rank));
     auto group = GlooProcessGroup::connect(store, rank, size_, with_timeout(timeout), connection);

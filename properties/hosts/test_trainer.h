@@ -159,6 +159,7 @@ class Trainer {
 
   Status connect() {
     GlooContextOptions connection;
+    connection.share_memory = false;  // The ranks stand for machines.
     connection.timeout = kConnectTimeout;
     connection.address = data_address(static_cast<std::uint32_t>(process_));
     const auto keys = std::make_shared<PrefixStore>(roster_.prefix(), keys_);

@@ -19,6 +19,7 @@ Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(const Place& 
   GlooContextOptions options;
   options.timeout = timeout();
   if (!address().empty()) options.address = address();
+  options.share_memory = the_case().environment.shares_memory;
   if (changes_payload()) {
     auto device = shared_device(options.address);
     if (!device) return failed(device.error());

@@ -1,6 +1,6 @@
 // GlooEnvironment: the environment of one rank on the gloo lane. It connects over TCP, on the
-// loopback interface unless the rank has an address of its own, and changes payloads as the fault
-// plan says (F3).
+// loopback interface unless the rank has an address of its own, shares memory as the case says, and
+// changes payloads as the fault plan says (F3).
 //
 // Threads: as RankEnvironment says. One object per rank and case.
 #pragma once

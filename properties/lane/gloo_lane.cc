@@ -1,4 +1,5 @@
-// The gloo lane: real Gloo over TCP on the loopback interface. Ranks are threads of this process.
+// The gloo lane: real Gloo over TCP on the loopback interface, or with shared memory, as the
+// environment says. Ranks are threads of this process.
 // In cases with a fault that ends or stops a process, and where the environment says so, they are
 // processes (process_ranks.h). Compiled once per build of the reducer.
 #include <algorithm>
@@ -54,7 +55,7 @@ class GlooLane final : public properties::Lane {
   void run_threads(const Case& c, const reference::Expectation& expectation,
                    Observation& observation) {
     const std::uint32_t world = c.program.world;
-    Contexts& contexts = contexts_[world];
+    Contexts& contexts = contexts_[{world, c.environment.shares_memory}];
     contexts.resize(world);
     // Either all ranks reuse their context, or all connect anew.
     if (std::find(contexts.begin(), contexts.end(), nullptr) != contexts.end())
@@ -134,7 +135,7 @@ class GlooLane final : public properties::Lane {
   SubjectFactory make_subject_;
   const bool may_have_processes_;
   properties::ProcessRanks processes_;
-  std::map<std::uint32_t, Contexts> contexts_;  // by world size
+  std::map<std::pair<std::uint32_t, bool>, Contexts> contexts_;  // by world size and shared memory
 };
 
 }  // namespace

@@ -40,9 +40,10 @@ platform::Duration seconds(double given) {
 
 std::shared_ptr<Group> connect(const c10::intrusive_ptr<c10d::Store>& store,
                                const std::string& prefix, int rank, int size, double timeout,
-                               const std::string& address) {
+                               const std::string& address, bool share_memory) {
   auto inner = std::make_shared<PrefixStore>(prefix, std::make_shared<C10dStore>(store));
-  return Group::connect(std::move(inner), rank, size, seconds(timeout), address);
+  return Group::connect(std::move(inner), rank, size, seconds(timeout), address,
+                        share_memory);
 }
 
 // The hook that sends gradients in this dtype, in Lockstep's own collectives; null for none.
@@ -205,8 +206,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   adapter::define_error(module);
   py::class_<adapter::Group, std::shared_ptr<adapter::Group>>(module, "Group")
       .def(py::init(&adapter::connect), py::arg("store"), py::arg("prefix"), py::arg("rank"),
-           py::arg("size"), py::arg("timeout"), py::arg("address"),
-           py::call_guard<py::gil_scoped_release>());
+           py::arg("size"), py::arg("timeout"), py::arg("address"), py::arg("share_memory"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_readonly("why_no_shared_memory", &adapter::Group::why_no_shared_memory);
   module.def("take_over", &adapter::TorchReducer::take_over,
              py::call_guard<py::gil_scoped_release>());
   adapter::define_reducer(module);

@@ -6,11 +6,13 @@ A test is a function test_*, and its name the claim. It runs on ranks that are p
 """
 
 import os
+import resource
 import signal
 import sys
 import tempfile
 import threading
 import time
+import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "testing"))
 from rank_processes import join_group, on_ranks, run_claims
@@ -65,6 +67,28 @@ def run_refusals(rank):
 
 def test_what_cannot_be_wrapped_is_refused():
     on_ranks(2, run_refusals)
+
+
+def run_without_shared_memory(rank):
+    """The texts of the warnings, when rank 0 may make no file as large as the memory."""
+    said = []
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit, shares in ((before[0], True), (100000, True), (100000, False)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+            wrapped = LockstepDDP(nn.Linear(2, 2), share_memory=shares)
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        said.append([str(each.message) for each in caught if "share no memory" in str(each.message)])
+        wrapped(torch.ones(1, 2)).sum().backward()
+    return said
+
+
+def test_ranks_that_cannot_share_memory_say_so_and_train():
+    for rank, (shared, refused, unwanted) in enumerate(on_ranks(2, run_without_shared_memory)):
+        assert not shared and not unwanted, (shared, unwanted)
+        assert len(refused) == 1, refused
+        expect_text(refused[0], "send over TCP", "(ulimit -f) is below" if rank == 0 else "rank 0 shares no memory")
 
 
 def run_one_refuses(rank):

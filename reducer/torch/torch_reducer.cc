@@ -19,16 +19,19 @@ namespace lockstep::torch_adapter {
 namespace ta = ::torch::autograd;
 
 std::shared_ptr<Group> Group::connect(std::shared_ptr<Store> store, int rank, int size,
-                                      platform::Duration timeout, const std::string& address) {
+                                      platform::Duration timeout, const std::string& address,
+                                      bool share_memory) {
   GlooOptions options;
   options.timeout = timeout;
   GlooContextOptions connection;
   connection.timeout = timeout;
   connection.address = address;
+  connection.share_memory = share_memory;
   auto made = GlooProcessGroup::connect(std::make_shared<PrefixStore>("group", store), rank, size,
                                         options, connection);
   if (!made) raise(made.error());
   auto group = std::make_shared<Group>();
+  group->why_no_shared_memory = (*made)->context()->why_no_shared_memory();
   group->group = std::make_shared<ProfiledGroup>(std::move(*made));
   group->store = std::move(store);
   return group;

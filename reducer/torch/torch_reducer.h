@@ -29,8 +29,10 @@ namespace lockstep::torch_adapter {
 // A group of ranks, with the store by which they have met.
 struct Group {
   static std::shared_ptr<Group> connect(std::shared_ptr<Store> store, int rank, int size,
-                                        platform::Duration timeout, const std::string& address);
+                                        platform::Duration timeout, const std::string& address,
+                                        bool share_memory);
   std::shared_ptr<ProcessGroup> group;
+  std::string why_no_shared_memory;  // Empty if the ranks share memory.
   std::shared_ptr<Store> store;
   int generation = 0;  // The number of reducers that have used it.
 

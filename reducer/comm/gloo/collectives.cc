@@ -10,7 +10,8 @@
 #include <cstring>
 
 #include "reducer/base/check.h"
-#include "reducer/comm/gloo/reduce_functions.h"
+#include "reducer/comm/reduce_functions.h"
+#include "reducer/comm/shared_collectives.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -31,16 +32,9 @@ std::size_t bytes_of(const Collective& collective) {
   const std::uint64_t width = size_of(collective.dtype);
   const std::uint64_t bytes = collective.count * width;
   const auto ranks = static_cast<std::uint64_t>(context.size);
-  const auto round_up = [](std::uint64_t value, std::uint64_t unit) {
-    return (value + unit - 1) / unit * unit;
-  };
-  const std::uint64_t longest =
-      width * std::max<std::uint64_t>(1, options.max_segment_bytes / width);
-  const std::uint64_t segments =
-      round_up(std::max((bytes + longest - 1) / longest, 2 * ranks), ranks);
-  const std::uint64_t chunk = segments / ranks * round_up((bytes + segments - 1) / segments, width);
+  const std::uint64_t chunk =
+      ring_chunk_bytes(collective.count, width, ranks, options.max_segment_bytes);
   const std::uint64_t first = (static_cast<std::uint64_t>(context.rank) + 2) % ranks * chunk;
-  LOCKSTEP_CHECK_LE(bytes, chunk * ranks);  // The chunks cover the data.
   const auto sum = scaled_sum_function(collective.dtype);
   LOCKSTEP_CHECK(sum != nullptr);
   const std::byte* const data = collective.data;

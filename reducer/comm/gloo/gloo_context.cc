@@ -27,6 +27,7 @@ GlooContext::~GlooContext() = default;
 int GlooContext::rank() const { return mesh_->rank(); }
 int GlooContext::size() const { return mesh_->size(); }
 Status GlooContext::health() const { return mesh_->health(); }
+const std::string& GlooContext::why_no_shared_memory() const { return mesh_->why_no_rounds(); }
 
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

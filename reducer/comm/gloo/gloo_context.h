@@ -38,8 +38,11 @@ struct GlooContextOptions {
   platform::Duration timeout = std::chrono::seconds(30);  // The timeout of connecting.
   // The address of this rank, which the other ranks must be able to reach.
   std::string address = "127.0.0.1";
-  // The Gloo device to use; null means shared_device(address) of device.h. Tests pass a wrapped
-  // one.
+  // Whether the payload goes through memory if all ranks run on this host (host_memory.h); the
+  // connections then only tell the ranks of failures. All ranks use it, or none does.
+  bool share_memory = true;
+  // The Gloo device to use, for the payload, too; null means shared_device(address) of device.h.
+  // Tests pass a wrapped one.
   std::shared_ptr<::gloo::transport::Device> device;
 };
 
@@ -58,6 +61,9 @@ class GlooContext {
 
   // Ok, or why the context cannot be used any more.
   Status health() const;
+
+  // Empty if the ranks share memory, or why they do not.
+  const std::string& why_no_shared_memory() const;
 
   Mesh& mesh() { return *mesh_; }  // For GlooProcessGroup.
 

@@ -74,7 +74,7 @@ Status wait_until_ill(GlooProcessGroup& group) {
 
 // Connecting takes its time where threads are many and processors few.
 GlooContextOptions patient() {
-  GlooContextOptions connection;
+  GlooContextOptions connection = tested_connection();
   connection.timeout = kLong;
   return connection;
 }
@@ -203,8 +203,7 @@ TEST(GlooMismatch, SegmentsAndEpochsMustAgree) {
       GlooOptions options = with_timeout(kLong);
       if (rank == 1 && is_epoch) options.epoch = 5;
       if (rank == 1 && !is_epoch) options.max_segment_bytes = 128;
-      groups[static_cast<std::size_t>(rank)] =
-          GlooProcessGroup::connect(store, rank, 2, options).value();
+      groups[static_cast<std::size_t>(rank)] = connect_rank(store, rank, 2, options).value();
     });
     for (const Status& status : run_on_all(groups, [](int, Collective&) { return true; }))
       EXPECT_EQ(status.code(), Code::kMismatch) << status.to_string();
@@ -319,7 +318,9 @@ TEST(GlooFailure, F1ALongMessageOverASlowLinkOutlivesTheTimeout) {
   constexpr std::size_t kMany = 800'000;  // floats; half of them are in each message
   GlooOptions options = with_timeout(kTimeout);
   options.max_segment_bytes = std::size_t{64} << 20;
-  Groups groups = connect_threads(2, options, patient());
+  GlooContextOptions connection = patient();
+  connection.share_memory = false;
+  Groups groups = connect_threads(2, options, connection);
   pace_connections(1'000'000);
   const auto begin = platform::now();
   on_groups(groups, [](int rank, GlooProcessGroup& group) {
@@ -529,7 +530,7 @@ TEST(GlooFailure, ARankThatLeavesSendsOneNoticeAtATime) {
     --sending;
   };
   on_ranks(3, [&](int rank) {
-    GlooContextOptions connection;
+    GlooContextOptions connection = tested_connection();
     if (rank == 1)
       connection.device =
           std::make_shared<ForwardingDevice>(shared_device("127.0.0.1").value(), before_send);
@@ -584,8 +585,8 @@ TEST(GlooFailure, NoThreadAndNoDescriptorIsLeftBehind) {
     });
     if (round == 3) groups[2]->abort(Status(Code::kAborted, "now"));
   }
-  const auto missing = GlooProcessGroup::connect(std::make_shared<HashStore>(), 0, 2,
-                                                 with_timeout(milliseconds(20)));
+  const auto missing =
+      connect_rank(std::make_shared<HashStore>(), 0, 2, with_timeout(milliseconds(20)));
   EXPECT_FALSE(missing.has_value());
   const auto deadline = Deadline::in(kGenerous);  // a thread that was joined is listed for a moment
   while (entries_of("/proc/self/task") != threads && !deadline.passed()) pause_for(milliseconds(1));
@@ -633,7 +634,7 @@ TEST(GlooConnect, MissingRanksAreNamedWithinTheDeadline) {
   const auto begin = platform::now();
   on_ranks(5, [&](int rank) {
     if (rank == 1 || rank == 4) return;
-    const auto group = GlooProcessGroup::connect(store, rank, 5, with_timeout(milliseconds(500)));
+    const auto group = connect_rank(store, rank, 5, with_timeout(milliseconds(500)));
     ASSERT_FALSE(group.has_value());
     EXPECT_EQ(group.error().code(), Code::kTimeout);
     EXPECT_EQ(group.error().failure().suspect, 1);
@@ -647,7 +648,7 @@ TEST(GlooConnect, MissingRanksAreNamedWithinTheDeadline) {
 TEST(GlooConnect, RankThatStopsAfterItAppearedIsNamed) {
   auto store = std::make_shared<HashStore>();
   store->set("here/1", "2").value();
-  const auto group = GlooProcessGroup::connect(store, 0, 2, with_timeout(milliseconds(300)));
+  const auto group = connect_rank(store, 0, 2, with_timeout(milliseconds(300)));
   ASSERT_FALSE(group.has_value());
   EXPECT_EQ(group.error().code(), Code::kTimeout);
   EXPECT_EQ(group.error().failure().suspect, 1);
@@ -657,8 +658,7 @@ TEST(GlooConnect, RankThatStopsAfterItAppearedIsNamed) {
 TEST(GlooConnect, DifferentSizesAreAMismatch) {
   auto store = std::make_shared<HashStore>();
   on_ranks(2, [&](int rank) {
-    const auto group =
-        GlooProcessGroup::connect(store, rank, 2 + rank, with_timeout(milliseconds(2000)));
+    const auto group = connect_rank(store, rank, 2 + rank, with_timeout(milliseconds(2000)));
     ASSERT_FALSE(group.has_value());
     EXPECT_EQ(group.error().code(), Code::kMismatch) << group.error().to_string();
   });
@@ -671,18 +671,18 @@ TEST(GlooConnect, StoreThatWasUsedBeforeIsRefused) {
     std::array<std::unique_ptr<GlooProcessGroup>, 2> groups;
     on_ranks(2, [&](int rank) {
       auto own = std::make_shared<PrefixStore>(prefix, store);
-      auto group = GlooProcessGroup::connect(own, rank, 2, {});
+      auto group = connect_rank(own, rank, 2, {});
       ASSERT_TRUE(group.has_value()) << group.error().to_string();
       groups[static_cast<std::size_t>(rank)] = std::move(*group);
     });
   }
-  const auto again = GlooProcessGroup::connect(std::make_shared<PrefixStore>("1", store), 0, 2, {});
+  const auto again = connect_rank(std::make_shared<PrefixStore>("1", store), 0, 2, {});
   ASSERT_FALSE(again.has_value());
   EXPECT_EQ(again.error().code(), Code::kInvalidArgument);
 }
 
 TEST(GlooConnect, AddressThatIsNotOursIsRefused) {
-  GlooContextOptions connection;
+  GlooContextOptions connection = tested_connection();
   connection.address = "203.0.113.7";
   const auto context = GlooContext::connect(std::make_shared<HashStore>(), 0, 2, connection);
   ASSERT_FALSE(context.has_value());
@@ -692,7 +692,7 @@ TEST(GlooConnect, AddressThatIsNotOursIsRefused) {
 
 TEST(GlooConnect, RankOutsideTheGroupIsRefused) {
   for (const int rank : {-1, 2})
-    EXPECT_EQ(GlooProcessGroup::connect(std::make_shared<HashStore>(), rank, 2, {}).error().code(),
+    EXPECT_EQ(connect_rank(std::make_shared<HashStore>(), rank, 2, {}).error().code(),
               Code::kInvalidArgument);
 }
 

@@ -23,7 +23,7 @@ Membership join(const std::shared_ptr<Store>& job, const std::string& tag,
   const int rank = static_cast<int>(here - processes.begin());
   Membership membership;
   membership.store = std::make_shared<PrefixStore>(tag, job);
-  GlooContextOptions connection;
+  GlooContextOptions connection = tested_connection();
   connection.timeout = kLong;
   auto group = GlooProcessGroup::connect(membership.store, rank, static_cast<int>(processes.size()),
                                          with_timeout(kLong), connection);

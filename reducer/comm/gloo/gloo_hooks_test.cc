@@ -26,7 +26,7 @@ std::uint64_t bytes_sent(int ranks, DType dtype, const MakeHook& make_hook) {
   std::atomic<std::uint64_t> bytes{0};
   auto device = shared_device("127.0.0.1");
   EXPECT_TRUE(device.has_value());
-  GlooContextOptions connection;
+  GlooContextOptions connection = tested_connection();
   connection.device =
       std::make_shared<ForwardingDevice>(std::move(*device), [&](const ForwardedSend& send) {
         if (send.part_of == ForwardedSend::kAllReduce) bytes += send.bytes;

@@ -29,7 +29,7 @@ TEST(GlooLeaving, F5ARankLeavesBeforeAnotherHasSentItsLastHeader) {
   std::array<Status, 3> statuses;
   statuses.fill(Status(Code::kInternal, "the test has not come to its collective"));
   on_ranks(3, [&](int rank) {
-    GlooContextOptions connection;
+    GlooContextOptions connection = tested_connection();
     bool is_connected = false;
     if (rank == 1)
       connection.device =
@@ -60,7 +60,7 @@ TEST(GlooLeaving, F5EveryRankSucceedsWhereAllLeaveAtOnce) {
                        std::to_string(ranks) + (verify ? ", checked" : ""));
           const auto store = std::make_shared<HashStore>();
           on_ranks(ranks, [&](int rank) {
-            auto group = GlooProcessGroup::connect(store, rank, ranks, {});
+            auto group = connect_rank(store, rank, ranks, {});
             ASSERT_TRUE(group.has_value()) << group.error().to_string();
             std::vector<float> data(count, 1);
             std::vector<float> gathered(count * static_cast<std::uint64_t>(ranks));
@@ -81,7 +81,7 @@ TEST(GlooLeaving, F5AStepWithAnEmptyParameterSucceedsWhereRanksLeaveDirectlyAfte
   for (int round = 0; round < 10; ++round) {
     const auto store = std::make_shared<HashStore>();
     on_ranks(2, [&](int rank) {
-      auto group = GlooProcessGroup::connect(store, rank, 2, {});
+      auto group = connect_rank(store, rank, 2, {});
       ASSERT_TRUE(group.has_value()) << group.error().to_string();
       TestRank replica;
       ParameterSpec empty;

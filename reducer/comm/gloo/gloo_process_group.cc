@@ -1,7 +1,10 @@
 #include "reducer/comm/gloo/gloo_process_group.h"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
+#include <span>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -13,9 +16,10 @@
 #include "reducer/comm/gloo/gloo_errors.h"
 #include "reducer/comm/gloo/gloo_frames.h"
 #include "reducer/comm/gloo/mesh.h"
-#include "reducer/comm/gloo/reduce_functions.h"
 #include "reducer/comm/gloo/sigpipe.h"
 #include "reducer/comm/operation_ring.h"
+#include "reducer/comm/reduce_functions.h"
+#include "reducer/comm/shared_collectives.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -74,7 +78,9 @@ class GlooProcessGroup::Impl {
   bool asks_others(const Collective& collective) const;
   void work(int index);
   Status execute(const Operation& operation, Worker& worker);
+  Status run_shared(const Operation& operation, Worker& worker);
   Status agree(const Operation& operation, Worker& worker);
+  Status mismatch(const Operation& operation, int different, const Header& theirs);
   Status run_checked(const Operation& operation, Worker& worker);
   Header header_of(const Operation& operation) const;
   void watch();
@@ -107,7 +113,8 @@ class GlooProcessGroup::Impl {
 GlooProcessGroup::Impl::Impl(std::shared_ptr<GlooContext> context, const GlooOptions& options)
     : context_(std::move(context)),
       options_(options),
-      workers_(static_cast<std::size_t>(options.workers)) {
+      // The rounds of the shared memory are for one collective after the other.
+      workers_(mesh().rounds() != nullptr ? 1 : static_cast<std::size_t>(options.workers)) {
   try {
     begin_threads();
   } catch (const std::exception&) {  // The system may refuse a thread.
@@ -192,7 +199,9 @@ Status GlooProcessGroup::Impl::start(const Collective& collective, Work& work) {
   operation.collective = collective;
   operation.work = &work;
   operation.sequence = static_cast<std::int64_t>(tail_);
-  operation.tags = mesh().begin_operation(options_.agree, asks_others(collective));
+  const bool is_shared = mesh().rounds() != nullptr;  // Then agreement sends no messages.
+  operation.tags =
+      mesh().begin_operation(options_.agree && !is_shared, asks_others(collective) && !is_shared);
   operation.worker = kNone;
   operation.has_ended = false;
   work.begin(operation.sequence);
@@ -250,6 +259,7 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
       return Status();
     }
     LOCKSTEP_CHECK(worker.context != nullptr);
+    if (mesh().rounds() != nullptr) return run_shared(operation, worker);
     if (Status status = agree(operation, worker); !status.ok()) return status;
     worker.waiter.phase.store(Waiter::Phase::kPayload, std::memory_order_relaxed);
     if (collective.verify && collective.count > 0) return run_checked(operation, worker);
@@ -265,6 +275,42 @@ Status GlooProcessGroup::Impl::execute(const Operation& operation, Worker& worke
     mesh().fail(about(operation, mesh().explain(error, waited_for)));
     return ended_by_mesh(operation);
   }
+}
+
+// Agrees and moves the payload through the memory that the ranks share; only a bcube, whose order
+// of additions is Gloo's own, takes the connections.
+Status GlooProcessGroup::Impl::run_shared(const Operation& operation, Worker& worker) {
+  const Collective& collective = operation.collective;
+  const bool is_bcube = collective.op == Op::kAllReduceSum && !collective.verify &&
+                        collective.reduction == Reduction::kNative &&
+                        options_.algorithm == GlooOptions::Algorithm::kBcube;
+  worker.waiter.phase.store(Waiter::Phase::kAgreement, std::memory_order_relaxed);
+  const Header mine = header_of(operation);
+  std::span<const std::byte> header;
+  if (options_.agree) header = std::as_bytes(std::span(&mine, 1));
+  SharedCollective shared(*mesh().rounds(), worker.waiter, header, options_.max_segment_bytes);
+  const CollectiveId id{options_.epoch, operation.sequence};
+  switch (is_bcube ? shared.agree() : shared.run(collective, id, worker.frames)) {
+    case SharedCollective::End::kDone:
+      break;
+    case SharedCollective::End::kInterrupted:
+      throw Interrupted();
+    case SharedCollective::End::kLost: {
+      const int peer = worker.waiter.peer.load(std::memory_order_relaxed);
+      throw std::runtime_error(mesh().error_of(peer));
+    }
+    case SharedCollective::End::kMismatch: {
+      Header theirs;
+      std::memcpy(&theirs, shared.header_of(shared.different()), sizeof theirs);
+      return mismatch(operation, shared.different(), theirs);
+    }
+    case SharedCollective::End::kCorrupted:
+      mesh().fail(about(operation, corrupted(shared.flaw(), mesh().rank())));
+      return ended_by_mesh(operation);
+  }
+  if (is_bcube && collective.count > 0)
+    run_collective(collective, worker.context, operation.tags.operation, options_, worker.scratch);
+  return Status();
 }
 
 Status GlooProcessGroup::Impl::run_checked(const Operation& operation, Worker& worker) {
@@ -290,12 +336,18 @@ Status GlooProcessGroup::Impl::agree(const Operation& operation, Worker& worker)
     different = mesh().with_others().compare(tags.others, worker.waiter, theirs);
   if (different == kNone) return Status();
   LOCKSTEP_CHECK(theirs != mine);
+  return mismatch(operation, different, theirs);
+}
+
+Status GlooProcessGroup::Impl::mismatch(const Operation& operation, int different,
+                                        const Header& theirs) {
   Failure failure;
   failure.code = Code::kMismatch;
   failure.suspect = different;
   failure.definite = true;
-  failure.detail = "rank " + std::to_string(mesh().rank()) + " entered " + describe(mine) +
-                   "; rank " + std::to_string(different) + " entered " + describe(theirs);
+  failure.detail = "rank " + std::to_string(mesh().rank()) + " entered " +
+                   describe(header_of(operation)) + "; rank " + std::to_string(different) +
+                   " entered " + describe(theirs);
   mesh().fail(about(operation, std::move(failure)));
   return mesh().health();
 }

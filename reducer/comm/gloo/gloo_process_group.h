@@ -1,10 +1,14 @@
-// GlooProcessGroup is a ProcessGroup over Gloo and TCP.
+// GlooProcessGroup is a ProcessGroup over Gloo and TCP. If all ranks run on one host the payload
+// goes through memory that they share (comm/shared_collectives.h), unless
+// GlooContextOptions::share_memory forbids it; the connections then carry failures alone. Bits,
+// deadlines and errors are the same.
 //
 // start() queues collectives, and the group's workers take them first in, first out. With two
-// workers two collectives run at once, each with a tag of its own. Before any payload moves the
-// ranks compare what they are about to run (agreement.h), so a mismatch is a kMismatch failure with
-// both sides in its text. Sums are added in the order of gloo::allreduce's ring or bcube, and each
-// addition is rounded to the dtype (reduce_functions.h).
+// workers two collectives run at once, each with a tag of its own; shared memory has one worker,
+// and runs one after the other. Before any payload moves the ranks compare what they are about to
+// run (agreement.h), so a mismatch is a kMismatch failure with both sides in its text. Sums are
+// added in the order of gloo::allreduce's ring or bcube, and each addition is rounded to the dtype
+// (reduce_functions.h).
 //
 // Deadlines. What runs must make progress within `timeout`, whatever Gloo's own limits say: each
 // operation that begins or ends, each transfer that ends, and bytes that move in the middle of one
@@ -25,13 +29,13 @@
 // Destruction: with work in flight the destructor aborts the group. In any case it returns within
 // some tens of milliseconds, and the peers then see that this rank has left. A process that ends
 // without it looks like a lost peer to the ranks that still run.
-// Memory: Gloo allocates a few small objects and its scratch segments for each operation; this
-// class adds only one wrapper for each of Gloo's buffers.
-// Signals: its threads block SIGPIPE; the process's disposition of the signal does not change.
-// Fork: a child must not use its parent's groups; fork before making any. A child that goes on to
-// exec another program keeps none of its parent's connections, unless it was forked while the group
-// was connecting. A child that does not exec holds them open as long as it lives: if its parent is
-// killed, peers notice that only by their timeout.
+// Memory: ranks that share memory take half a megabyte each, once for a context. Gloo allocates a
+// few small objects and its scratch segments for each operation; this class adds only one wrapper
+// for each of Gloo's buffers. Signals: its threads block SIGPIPE; the process's disposition of the
+// signal does not change. Fork: a child must not use its parent's groups; fork before making any. A
+// child that goes on to exec another program keeps none of its parent's connections, unless it was
+// forked while the group was connecting. A child that does not exec holds them open as long as it
+// lives: if its parent is killed, peers notice that only by their timeout.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +56,7 @@ struct GlooOptions {
 
   // The longest time without progress of what runs; max() means no limit.
   platform::Duration timeout = std::chrono::seconds(30);
-  int workers = 2;  // From 1 to 8.
+  int workers = 2;  // From 1 to 8; with shared memory there is one.
   Algorithm algorithm = Algorithm::kRing;
   // The ring's segment size, which decides the order of additions (G3).
   std::uint64_t max_segment_bytes = 1 << 20;

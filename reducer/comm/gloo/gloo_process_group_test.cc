@@ -96,7 +96,7 @@ TEST_P(Sizes, CollectivesAreExactOnProcesses) {
   TemporaryDirectory directory;
   Processes ranks(size(), [&](int rank) {
     auto store = std::make_shared<FileStore>(directory.path());
-    auto group = GlooProcessGroup::connect(store, rank, size(), options());
+    auto group = connect_rank(store, rank, size(), options());
     if (!group) return 3;
     expect_exact_collectives(**group);
     return 0;

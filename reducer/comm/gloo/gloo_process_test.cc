@@ -87,7 +87,7 @@ std::unique_ptr<Processes> summing_ranks(int size, const std::string& directory,
                                          std::size_t count, int most = 1'000'000) {
   return std::make_unique<Processes>(size, [&, size, timeout, count, most](int rank) {
     auto store = std::make_shared<FileStore>(directory);
-    GlooContextOptions connection;
+    GlooContextOptions connection = tested_connection();
     connection.timeout = kProcessTimeout;
     auto group = GlooProcessGroup::connect(store, rank, size, with_timeout(timeout), connection);
     if (!group) return 3;
@@ -170,7 +170,7 @@ TEST(StartedProgram, KeepsNoConnectionOfAKilledRankOpen) {
   SharedOutcomes outcomes;
   Processes ranks(2, [&](int rank) {
     auto store = std::make_shared<FileStore>(directory.path());
-    auto group = GlooProcessGroup::connect(store, rank, 2, with_timeout(seconds(8)));
+    auto group = connect_rank(store, rank, 2, with_timeout(seconds(8)));
     if (!group) return 3;
     if (rank == 1) {
       if (::fork() == 0) {
@@ -240,7 +240,7 @@ TEST(EndedRank, SpoilsNoOperationThatItTookPartIn) {
     SharedOutcomes outcomes;
     Processes ranks(3, [&](int rank) {
       auto store = std::make_shared<FileStore>(directory.path());
-      auto group = GlooProcessGroup::connect(store, rank, 3, with_timeout(kProcessTimeout));
+      auto group = connect_rank(store, rank, 3, with_timeout(kProcessTimeout));
       if (!group) return 3;
       sum_until_failure(**group, outcomes[rank], 30'000, 3);
       ::_exit(0);  // the group is not destroyed
@@ -258,7 +258,7 @@ TEST(MissingRank, IsNamedByProcessesWithinTheDeadline) {
   const auto begin = platform::now();
   Processes ranks(2, [&](int rank) {
     auto store = std::make_shared<FileStore>(directory.path());
-    const auto group = GlooProcessGroup::connect(store, rank, 3, with_timeout(milliseconds(700)));
+    const auto group = connect_rank(store, rank, 3, with_timeout(milliseconds(700)));
     if (group.has_value()) return 3;
     EXPECT_EQ(group.error().code(), Code::kTimeout);
     EXPECT_NE(group.error().to_string().find("rank 2 did not appear"), std::string::npos);

@@ -28,7 +28,7 @@ struct Member {
   Status join(const std::shared_ptr<Store>& store, int rank, int size, milliseconds timeout) {
     GlooOptions options;
     options.timeout = timeout;
-    GlooContextOptions connection;
+    GlooContextOptions connection = tested_connection();
     connection.timeout = kReducerTimeout;
     auto group = GlooProcessGroup::connect(store, rank, size, options, connection);
     if (!group) return group.error();
@@ -263,8 +263,8 @@ std::vector<Status> in_two_pairs(const std::array<std::pair<int, int>, 4>& secon
   on_ranks(4, [&](int rank) {
     const auto connect = [&](const std::string& kind, std::pair<int, int> place) {
       const auto prefix = kind + std::to_string(place.first) + "/";
-      auto group = GlooProcessGroup::connect(std::make_shared<PrefixStore>(prefix, store),
-                                             place.second, 2, GlooOptions());
+      auto group = connect_rank(std::make_shared<PrefixStore>(prefix, store), place.second, 2,
+                                GlooOptions());
       EXPECT_TRUE(group.has_value()) << group.error().to_string();
       return std::shared_ptr<ProcessGroup>(std::move(*group));
     };

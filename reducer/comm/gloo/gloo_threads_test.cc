@@ -81,8 +81,7 @@ TEST(GlooThreads, F5GroupsAreDroppedAndMadeAnewWhileOthersConnect) {
       platform::Thread dropper("dropper", [&last] { last.reset(); });
       if (rank < size) {
         auto own = std::make_shared<PrefixStore>("generation " + std::to_string(generation), store);
-        auto made =
-            GlooProcessGroup::connect(std::move(own), rank, size, with_timeout(kThreadsTimeout));
+        auto made = connect_rank(std::move(own), rank, size, with_timeout(kThreadsTimeout));
         EXPECT_TRUE(made.has_value()) << made.error().to_string();
         if (made) next = std::move(*made);
       }
@@ -150,7 +149,7 @@ TEST(GlooThreads, F1ConnectionsOfStrangersThatAreDroppedEndInAnErrorOrDoNotMatte
     const auto store = std::make_shared<HashStore>();
     on_ranks(kRanks, [&](int rank) {
       const auto deadline = platform::Deadline::in(4 * kShort);
-      auto group = GlooProcessGroup::connect(store, rank, kRanks, with_timeout(kShort));
+      auto group = connect_rank(store, rank, kRanks, with_timeout(kShort));
       const Status status = group ? sum_once(**group) : group.error();
       EXPECT_TRUE(status.ok() || concerns_group(status.code())) << status.to_string();
       EXPECT_FALSE(deadline.passed()) << status.to_string();

@@ -61,7 +61,7 @@ struct Outcome {
 void train_and_fail(int rank, const std::shared_ptr<Store>& store, Store& between,
                     Outcome& outcome) {
   GlooOptions options;
-  GlooContextOptions connection;
+  GlooContextOptions connection = tested_connection();
   connection.timeout = kConnectTime;
   auto group = GlooProcessGroup::connect(store, rank, 2, options, connection);
   if (!group) {
@@ -115,7 +115,7 @@ TEST(GlooUserStore, F1AStoreThatThrowsAtAnyOfItsCallsGivesAStatus) {
 }
 
 TEST(GlooUserStore, ANullStoreContextOrAlgorithmIsRefused) {
-  const auto no_store = GlooProcessGroup::connect(nullptr, 0, 2, {});
+  const auto no_store = connect_rank(nullptr, 0, 2, {});
   ASSERT_FALSE(no_store.has_value());
   EXPECT_EQ(no_store.error().code(), Code::kInvalidArgument);
   const auto no_context = GlooProcessGroup::create(nullptr, {});
@@ -123,13 +123,13 @@ TEST(GlooUserStore, ANullStoreContextOrAlgorithmIsRefused) {
   EXPECT_EQ(no_context.error().code(), Code::kInvalidArgument);
   GlooOptions options;
   options.algorithm = static_cast<GlooOptions::Algorithm>(7);
-  const auto strange = GlooProcessGroup::connect(std::make_shared<HashStore>(), 0, 1, options);
+  const auto strange = connect_rank(std::make_shared<HashStore>(), 0, 1, options);
   ASSERT_FALSE(strange.has_value());
   EXPECT_EQ(strange.error().code(), Code::kInvalidArgument);
 }
 
 TEST(GlooUserStore, ACollectiveWithAnUnknownEnumeratorIsRefusedAndTheGroupGoesOn) {
-  const auto group = GlooProcessGroup::connect(std::make_shared<HashStore>(), 0, 1, {});
+  const auto group = connect_rank(std::make_shared<HashStore>(), 0, 1, {});
   ASSERT_TRUE(group.has_value()) << group.error().to_string();
   float value = 1;
   Collective good;

@@ -23,7 +23,7 @@ Groups connect_changing(int size, const Change& change) {
   auto store = std::make_shared<HashStore>();
   Groups groups(static_cast<std::size_t>(size));
   on_ranks(size, [&](int rank) {
-    GlooContextOptions connection;
+    GlooContextOptions connection = tested_connection();
     if (rank == 1)
       connection.device = std::make_shared<ForwardingDevice>(
           *shared_device("127.0.0.1"), [change](const ForwardedSend& send) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,9 +23,25 @@ inline GlooOptions with_timeout(std::chrono::milliseconds timeout) {
   return options;
 }
 
+// The connections under test: the ranks share memory, or send over TCP where the second run of the
+// tests says so.
+inline GlooContextOptions tested_connection() {
+  GlooContextOptions connection;
+  connection.share_memory = std::getenv("LOCKSTEP_TEST_OVER_TCP") == nullptr;
+  return connection;
+}
+
+// As GlooProcessGroup::connect() without options of the connection.
+inline Result<Group> connect_rank(std::shared_ptr<Store> store, int rank, int size,
+                                  const GlooOptions& options) {
+  GlooContextOptions connection = tested_connection();
+  connection.timeout = options.timeout;
+  return GlooProcessGroup::connect(std::move(store), rank, size, options, connection);
+}
+
 // Makes groups of `size` ranks in this process, all connected.
 inline Groups connect_threads(int size, const GlooOptions& options,
-                              const GlooContextOptions& connection = {}) {
+                              const GlooContextOptions& connection = tested_connection()) {
   auto store = std::make_shared<HashStore>();
   Groups groups(static_cast<std::size_t>(size));
   on_ranks(size, [&](int rank) {

@@ -163,6 +163,7 @@ void expect_ranks_connect_beside(const std::vector<std::string>& greetings) {
   });
   on_ranks(3, [&](int rank) {
     GlooContextOptions connection;
+    connection.share_memory = false;
     connection.timeout = kStrangerLimit;
     auto group = GlooProcessGroup::connect(store, rank, 3, {}, connection);
     ASSERT_TRUE(group.has_value()) << group.error().to_string();
@@ -200,6 +201,7 @@ Status connect_to_impostor(const std::string& answer, bool closes, milliseconds 
   on_ranks(2, [&](int who) {
     if (who == 0) {
       GlooContextOptions connection;
+      connection.share_memory = false;
       connection.timeout = timeout;
       connection.address = "127.0.0.2";  // The rank with the larger address connects.
       auto group = GlooProcessGroup::connect(store, 0, 2, {}, connection);
@@ -235,6 +237,7 @@ TEST(GuardedTransport, F1AStrangerDoesNotStandForARankThatIsMissing) {
   });
   EXPECT_TRUE(store->set("here/1", "2").value_or(false));
   GlooContextOptions connection;
+  connection.share_memory = false;
   connection.timeout = milliseconds(500);
   on_ranks(2, [&](int who) {
     if (who == 1) {
@@ -288,6 +291,7 @@ TEST(GuardedTransport, F1WhatGlooRefusesOnItsThreadIsAnErrorOfEveryRank) {
   const auto store = std::make_shared<HashStore>();
   on_ranks(3, [&](int rank) {
     GlooContextOptions connection;
+    connection.share_memory = false;
     connection.timeout = kStrangerLimit;
     if (rank == 1)
       connection.device = make_guarded_device("127.0.0.1", [&] {

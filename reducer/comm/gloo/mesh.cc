@@ -136,6 +136,7 @@ bool Mesh::end(const Failure& failure, const Failure& for_peers) {
   const WithoutSigpipe guard;  // A user's thread may be here, through abort().
   if (mailbox_.is_open()) mailbox_.send_failed(for_peers);
   board_.interrupt();
+  if (rounds() != nullptr) rounds()->interrupt();
   if (connections_.is_connected()) connections_.close();
   return true;
 }
@@ -313,6 +314,8 @@ void Mesh::lose(const Failure& failure) {
     if (!cause_.ok()) return;
     LOCKSTEP_CHECK(loss_.ok());  // The monitor ends with the first loss.
     loss_ = Status(failure);
+    for (int each = 0; rounds() != nullptr && each < size(); ++each)
+      if (each != rank() && connections_.error_of(each)) rounds()->lose(each);
     const bool is_over = changed_.wait(mutex_, grace, [this]() LOCKSTEP_REQUIRES(mutex_) {
       return usage_.is_idle() || is_leaving_ || !cause_.ok();
     });

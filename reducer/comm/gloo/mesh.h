@@ -8,6 +8,9 @@
 // notice is a lost peer, and the rank knows which peer it is. So one rank's first cause reaches all
 // others, whichever rank they were waiting for.
 //
+// Shared memory. Where all ranks share a host the payload goes through memory; a failure, and the
+// loss of a peer, then end the waits there, too (shared_rounds.h).
+//
 // Roll call. A rank whose operation makes no progress knows which peer it waits for, but not which
 // rank holds that peer up. So it sends its standing to all ranks; a rank that receives a standing
 // for the first time sends its own, busy or idle; and the rank follows the chain of waits to its
@@ -30,6 +33,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "reducer/base/status.h"
 #include "reducer/comm/first_cause.h"
@@ -70,6 +74,9 @@ class Mesh {
   // operation.
   Failure explain(const std::exception& error, int waited_for);
 
+  // The error of the connection to a peer that is gone, which explain() knows.
+  std::string error_of(int peer) const { return connections_.error_of(peer).value_or(""); }
+
   // Calls the roll: returns the end of the chain of ranks that wait for each other, as far as they
   // answer before the deadline. Call it once in the life of a mesh, shortly before it fails.
   ChainEnd call_roll(platform::Deadline deadline);
@@ -102,6 +109,9 @@ class Mesh {
     return connections_.loop();
   }  // Only for a mesh of two or more ranks.
   WaitBoard& board() { return board_; }
+  // The rounds through which the payload goes; null if it goes over the connections.
+  SharedRounds* rounds() { return connections_.memory().rounds(); }
+  const std::string& why_no_rounds() const { return connections_.memory().why_not(); }
 
  private:
   using NoticeKind = MeshMailbox::NoticeKind;

@@ -21,9 +21,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kForEver = std::chrono::hours(24 * 365);
 
 struct Hello {
-  std::uint32_t magic = 0x4c534731;  // The bytes spell "LSG1".
+  std::uint32_t magic = 0x4c534732;  // The bytes spell "LSG2".
   std::int32_t rank = 0;
   std::int32_t size = 0;
+  std::int32_t has_memory = 0;  // Whether the rank can use the memory that rank 0 offers.
 };
 
 milliseconds left_until(Deadline deadline) {
@@ -48,7 +49,8 @@ bool is_group_size(std::string_view text) {
   return is_number && text.size() <= std::to_string(kMaxMeshSize).size();
 }
 
-// All addresses of a rank, one for each of its connections, are in one value of the store.
+// All addresses of a rank, one for each of its connections, are in one value of the store; behind
+// them rank 0 invites the others to its memory.
 void append_address(std::string& out, const std::vector<char>& address) {
   const auto length = static_cast<std::uint32_t>(address.size());
   out.append(reinterpret_cast<const char*>(&length), sizeof length);
@@ -89,6 +91,10 @@ Status MeshConnections::meet(Store& store, const GlooContextOptions& options, De
   LOCKSTEP_CHECK_LT(1, size_);
   LOCKSTEP_CHECK(device_ == nullptr);
   device_ = options.device;
+  if (!options.share_memory) memory_.refuse("the options of the context forbid it");
+  if (options.device != nullptr) memory_.refuse("the options of the context name a device");
+  if (size_ > HostMemory::kMostRanks)
+    memory_.refuse("the group has more than " + std::to_string(HostMemory::kMostRanks) + " ranks");
   if (device_ == nullptr) {
     auto device = shared_device(options.address);
     if (!device) return std::move(device.error());
@@ -155,6 +161,10 @@ Status MeshConnections::publish(Store& store, Deadline deadline) {
     append_address(addresses, invitation_of(*transport_->createPair(peer)));
   }
   find_sockets();  // The sockets listen already.
+  if (rank_ == 0 && memory_.why_not().empty()) {
+    const std::string invitation = memory_.make_and_invite();
+    append_address(addresses, {invitation.begin(), invitation.end()});
+  }
   const Result<bool> is_set = store.set(key_of("address/", rank_), addresses);
   if (!is_set) return is_set.error();
   return Status();
@@ -190,6 +200,11 @@ Status MeshConnections::connect_pairs(Store& store, Deadline deadline) {
     }
     if (deadline.passed())
       return failure(Code::kTimeout, peer, "connecting took too long, last to " + name);
+    std::vector<char> invitation;
+    if (peer == 0 && memory_.why_not().empty()) {
+      find_address(*addresses, size_, invitation);
+      memory_.open({invitation.data(), invitation.size()});
+    }
   }
   find_sockets();
   return Status();
@@ -208,6 +223,8 @@ Status MeshConnections::greet(Deadline deadline) {
   Hello mine;
   mine.rank = rank_;
   mine.size = size_;
+  mine.has_memory = memory_.is_mapped() ? 1 : 0;
+  int without_memory = kNone;
   std::vector<Hello> theirs(ranks);
   const auto sender = transport_->createUnboundBuffer(&mine, sizeof mine);
   std::vector<std::unique_ptr<::gloo::transport::UnboundBuffer>> receivers(ranks);
@@ -234,7 +251,9 @@ Status MeshConnections::greet(Deadline deadline) {
       return failure(Code::kMismatch, peer,
                      "the address of rank " + std::to_string(peer) +
                          " leads to something else: is the store a fresh one?");
+    if (hello.has_memory == 0 && without_memory == kNone) without_memory = peer;
   }
+  memory_.settle(without_memory);
   return Status();
 }
 

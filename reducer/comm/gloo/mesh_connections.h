@@ -6,6 +6,8 @@
 // that it is present, waits until all others have done so, and only then publishes addresses and
 // connects.
 //
+// Meanwhile the ranks find out whether all of them can share memory (host_memory.h).
+//
 // Threads: one thread connects; after that error_of() and close() by any thread, and bytes_moved()
 // too.
 // Failure: every step returns an error that names the peer, or throws what Gloo throws. After an
@@ -22,6 +24,7 @@
 #include "reducer/base/status.h"
 #include "reducer/comm/gloo/device.h"
 #include "reducer/comm/gloo/gloo_context.h"
+#include "reducer/comm/gloo/host_memory.h"
 #include "reducer/comm/gloo/sockets.h"
 #include "reducer/comm/store.h"
 #include "reducer/platform/platform.h"
@@ -33,7 +36,7 @@ constexpr int kMaxMeshSize = 4096;  // In ranks.
 
 class MeshConnections {
  public:
-  MeshConnections(int rank, int size) : rank_(rank), size_(size) {}
+  MeshConnections(int rank, int size) : rank_(rank), size_(size), memory_(rank, size) {}
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -53,6 +56,8 @@ class MeshConnections {
   const std::shared_ptr<::gloo::transport::Context>& transport() const { return transport_; }
   const std::shared_ptr<::gloo::transport::Device>& device() const { return device_; }
   const EventLoop& loop() const { return *loop_; }  // After meet().
+  HostMemory& memory() { return memory_; }          // Settled by greet().
+  const HostMemory& memory() const { return memory_; }
 
   // The error that a connection has failed with; empty if it has not.
   std::optional<std::string> error_of(int peer) const;
@@ -76,6 +81,7 @@ class MeshConnections {
   std::shared_ptr<::gloo::transport::Device> device_;
   std::optional<EventLoop> loop_;  // The loop of device_.
   std::shared_ptr<::gloo::transport::Context> transport_;
+  HostMemory memory_;
   Sockets sockets_;                                           // The sockets of transport_.
   std::unique_ptr<::gloo::transport::UnboundBuffer> closer_;  // A buffer of no bytes.
 };

@@ -23,6 +23,7 @@
 
 #include "reducer/base/status.h"
 #include "reducer/comm/gloo/device.h"
+#include "reducer/comm/waiter.h"
 #include "reducer/platform/platform.h"
 
 namespace lockstep {
@@ -30,33 +31,6 @@ inline namespace LOCKSTEP_NS {
 
 // Thrown out of a wait that was interrupted. It never leaves this folder.
 struct Interrupted {};
-
-// Progress counts the steps of a group's operations. Any thread notes a step, and the watchdog
-// looks at when the latest one was.
-class Progress {
- public:
-  void note() {
-    steps_.fetch_add(1, std::memory_order_relaxed);
-    latest_.store(platform::now().count(), std::memory_order_relaxed);
-  }
-  std::uint64_t steps() const { return steps_.load(std::memory_order_relaxed); }
-  platform::Duration latest() const {
-    return platform::Duration(latest_.load(std::memory_order_relaxed));
-  }
-
- private:
-  platform::Atomic<std::uint64_t> steps_{0};
-  platform::Atomic<platform::Duration::rep> latest_{0};
-};
-
-// Waiter describes the one wait of a worker at a time. The worker writes it, and the watchdog reads
-// it.
-struct Waiter {
-  enum class Phase : std::uint8_t { kAgreement, kPayload };
-  Progress* progress = nullptr;       // The progress of the group; each wait that ends is a step.
-  platform::Atomic<int> peer{kNone};  // The peer that the latest wait depends on.
-  platform::Atomic<Phase> phase{Phase::kAgreement};
-};
 
 class WatchedBuffer;
 

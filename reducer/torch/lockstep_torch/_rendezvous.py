@@ -7,6 +7,7 @@ import datetime
 import os
 import socket
 import uuid
+import warnings
 import weakref
 
 import torch.distributed as dist
@@ -90,9 +91,9 @@ def meet(process_group, refusal):
     return said
 
 
-def connect(process_group, timeout, store=None, refusal=None):
+def connect(process_group, timeout, share_memory, store=None, refusal=None):
     """Makes the group; `store` takes the place of the process group's own. Raises on all ranks if one refuses; that rank raises its
-    own error after this call."""
+    own error after this call. A rank that cannot share memory with the others of its host says so, once."""
     _left[:] = [entry for entry in _left if entry[0] in process_groups()]  # others were destroyed, and nobody meets there
     ending = [entry for entry in _left if entry[0] is process_group]
     said = meet(process_group, refusal)
@@ -105,6 +106,10 @@ def connect(process_group, timeout, store=None, refusal=None):
         timeout = timeout_of(process_group) or DEFAULT_TIMEOUT
     if isinstance(timeout, datetime.timedelta):
         timeout = timeout.total_seconds()
-    address = own_address([host for _, host, _ in said])
-    return extension.Group(store or store_of(process_group), "lockstep/" + said[0][0], dist.get_rank(process_group), len(said),
-                           float(timeout), address)
+    hosts = [host for _, host, _ in said]
+    group = extension.Group(store or store_of(process_group), "lockstep/" + said[0][0], dist.get_rank(process_group), len(said),
+                            float(timeout), own_address(hosts), bool(share_memory))
+    if share_memory and group.why_no_shared_memory and len(said) > 1 and len(set(hosts)) == 1:
+        warnings.warn("lockstep: the ranks of this host share no memory, and send over TCP, which takes longer: %s. "
+                      "share_memory=False asks for that" % group.why_no_shared_memory)
+    return group

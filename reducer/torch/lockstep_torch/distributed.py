@@ -59,6 +59,7 @@ class DistributedDataParallel(UnevenInputs, BufferHooks, LoggingData, torchs.Dis
       verify_payload  each rank checks what it receives (with order="rank")
       timeout         seconds, or a timedelta: how long a rank waits without progress; that of the process group otherwise
       store           a torch.distributed.Store by which the ranks meet; that of the process group otherwise
+      share_memory    if all ranks run on one host, gradients go through memory that they share; False: over TCP
 
     Errors are LockstepError (a RuntimeError) with `rank`, `code`, `suspect` and `parameters`. After one, reset() goes on
     with the ranks that are left.
@@ -70,7 +71,7 @@ class DistributedDataParallel(UnevenInputs, BufferHooks, LoggingData, torchs.Dis
                  param_to_hook_all_reduce=None, mixed_precision=None, device_mesh=None,
                  skip_all_reduce_unused_params=False, bucket_cap_mb_list=None, batched_grad_copy=False,
                  forward_sync_buffers=None, lazy_bucket_allocation=False, *, order="native", verify_payload=False,
-                 timeout=None, store=None):
+                 timeout=None, store=None, share_memory=True):
         torch.nn.Module.__init__(self)
         Joinable.__init__(self)
         if process_group is not None and device_mesh is not None:
@@ -96,6 +97,7 @@ class DistributedDataParallel(UnevenInputs, BufferHooks, LoggingData, torchs.Dis
         self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
         self._order, self._verify_payload, self._timeout = order, verify_payload, timeout
+        self._share_memory = share_memory
         self._hook = None
         self._set_bucket_caps(bucket_cap_mb, bucket_cap_mb_list)
         self._set_attributes_of_ddp()
@@ -106,7 +108,7 @@ class DistributedDataParallel(UnevenInputs, BufferHooks, LoggingData, torchs.Dis
         refusal = (self._refuse_options(device_ids, output_device, [name for name, is_set in unsupported.items() if is_set])
                    or refusal_of(mixed_precision) or self._refuse_module())
         try:
-            self._group = connect(self.process_group, timeout, store, None if refusal is None else str(refusal))
+            self._group = connect(self.process_group, timeout, share_memory, store, None if refusal is None else str(refusal))
         except RuntimeError:
             if refusal is not None:
                 raise refusal from None
@@ -351,7 +353,7 @@ class DistributedDataParallel(UnevenInputs, BufferHooks, LoggingData, torchs.Dis
         torch.distributed.destroy_process_group(), then init_process_group() with those that are left. Gradients stay as they
         are; parameters and buffers become those of the new rank 0. A collective operation."""
         self.process_group = process_group if process_group is not None else dist.distributed_c10d._get_default_group()
-        group = connect(self.process_group, self._timeout if timeout is None else timeout, store)
+        group = connect(self.process_group, self._timeout if timeout is None else timeout, self._share_memory, store)
         self._reducer.reset(group)
         self._group = group
         keep(self, self.process_group, group)
@@ -383,6 +385,6 @@ class DistributedDataParallel(UnevenInputs, BufferHooks, LoggingData, torchs.Dis
         self.require_backward_grad_sync = self.require_forward_param_sync = True
         self.reducer, self._times = ReducerFace(self), Times(self)
         self._members = Members(self.module, self.parameters_to_ignore)
-        self._group = connect(self.process_group, self._timeout)
+        self._group = connect(self.process_group, self._timeout, self._share_memory)
         self._sends_parameters = True
         self._make_reducer()

@@ -1,4 +1,4 @@
-#include "reducer/comm/gloo/reduce_functions.h"
+#include "reducer/comm/reduce_functions.h"
 
 #include <cstdint>
 #include <cstring>
