@@ -76,6 +76,11 @@ says '^\| wrong \| found 7, 0 s \|$'
 expect 0 "7 wrong bits - rank 1" python3 -c 'import json
 cells = json.load(open("good.json"))["cells"]
 print([(cell["found_after_cases"], cell["cause"]) for cell in cells if cell["function"] == "wrong"][0][0], cells[1]["cause"])'
+# With --cases cells end after their cases, and not after a time.
+sed -i '2i [[ " $* " != *" --cases "* || " $* " == *" --time "* ]] || echo "$*" >>'"$work/by_cases" bin/lockstep
+expect 0 "found 7" wrappers good --cases 4
+limits=$(sed 's/.*--subject [^ ]*:\([a-z]*\) --cases \([0-9]*\) .*/\1 \2/' by_cases | tr '\n' ' ')
+[[ $limits == "wrap 4 wrong 40 right 4 " ]] || fail "the cells have '$limits' cases"
 expect_match 1 "^other_cause +wrong +not clean: wrong bits - rank 1" wrappers other_cause
 expect_match 1 "^never_found +right +not found in 50$" wrappers never_found
 expect_match 1 "^dirty +wrong +not clean: wrong bits" wrappers dirty

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from fairscale.nn.data_parallel import ShardedDataParallel
 from fairscale.optim.oss import OSS
-from profiles import guess, kept_gradients
+from profiles import guess, kept_gradients, uneven_order
 
 
 class Owned(torch.nn.Module):
@@ -44,9 +44,9 @@ def wrap(module):
 
 
 wrap.can = "frozen"
-wrap.excludes = [kept_gradients, none_after_the_first_step]
+wrap.excludes = [uneven_order, kept_gradients, none_after_the_first_step]
 
 
-@guess("", "bits", excludes=[kept_gradients])
+@guess("", "bits", excludes=[uneven_order, kept_gradients])
 def gradients_are_averages(module):
     return Owned(module)

@@ -77,15 +77,23 @@ def one_rank(program, step):
     return program.world == 1
 
 
+def used_in_order(program, rank, step):
+    """For each forward of a rank, the parameters that it uses, one after the other."""
+    forwards = program.ranks[rank][step]["forwards"]
+    return [[program.owners[node[2]] for node in forward["nodes"] if node[0] == "use"] for forward in forwards]
+
+
+def uneven_order(program, step):
+    """Ranks use parameters in different orders. The library reduces gradients as they come, so that ranks have to agree."""
+    return not program.is_even(step, lambda rank, step: used_in_order(program, rank, step))
+
+
 def uneven_pieces(program, step):
     """The uses of two ranks, one after the other, are of parameters whose pieces have different sizes on a rank."""
+    sizes = {each["name"]: -(-each.get("shape", [0])[0] // program.world) for each in program.parameters if each.get("shape")}
 
     def pieces(rank, step):
-        sizes = {each["name"]: -(-each.get("shape", [0])[0] // program.world) for each in program.parameters if each.get("shape")}
-        return [
-            [sizes.get(program.owners[node[2]]) for node in forward["nodes"] if node[0] == "use"]
-            for forward in program.ranks[rank][step]["forwards"]
-        ]
+        return [[sizes.get(name) for name in names] for names in used_in_order(program, rank, step)]
 
     return not program.is_even(step, pieces)
 

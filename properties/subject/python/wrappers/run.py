@@ -12,6 +12,8 @@ functions declare what one would guess (profiles.py): they are rows of the table
 
     --seconds N       how long `wrap` runs, and how long a failure is looked for (default: 60); what is to be clean beside
                       `wrap` runs for a quarter of it
+    --cases N         instead, for a busy machine: a clean cell has N cases, and a failure is looked for in 10 N, whatever
+                      time they take
     --json FILE       writes what was seen
     --kept            replays the cases in cases/ instead: the guess must fail, and `wrap` pass or refuse the case
     --keep            saves the failures that are found there
@@ -111,8 +113,7 @@ class Table:
         self.excluded = os.path.join(folder, "excluded")
         self.environment = dict(os.environ, LOCKSTEP_PYTHON=options.python, LOCKSTEP_EXCLUDED=self.excluded, RUST_LOG="error",
                                 PYTHONDONTWRITEBYTECODE="1")
-        self.environment.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(folder, "extensions"))
-        self.seen = {"label": options.label, "seconds": options.seconds, "cells": [], "not_there": {}, "not_sayable": {}}
+        self.seen = {"label": options.label, "seconds": options.seconds, "cases": options.cases, "cells": [], "not_there": {}, "not_sayable": {}}
         self.bad = self.unanswered = 0
 
     def run(self, arguments):
@@ -166,10 +167,13 @@ class Table:
     def fuzz(self, name, function, expected):
         """A cell: what the fuzzer found of a function. `expected`: the text of a failure, or None."""
         seconds = self.options.seconds if expected or function == "wrap" else max(1, self.options.seconds // 4)
+        limit = ["--time", str(seconds)]
+        if self.options.cases:
+            limit = ["--cases", str(self.options.cases * (10 if expected else 1))]
         report, out = os.path.join(self.folder, "report.json"), os.path.join(self.folder, "out")
         subject = "python:%s:%s" % (os.path.join(HERE, name + ".py"), function)
         begin = time.monotonic()
-        code, said = self.run(["fuzz", "--lane", "gloo", "--subject", subject, "--time", str(seconds), "--seed", "1", "--fresh",
+        code, said = self.run(["fuzz", "--lane", "gloo", "--subject", subject, *limit, "--seed", "1", "--fresh",
                                "--jobs", str(self.options.jobs), "--shrink-time", "10", "--out", out, "--json", report])
         cell = {"wrapper": name, "function": function, "expected": expected, "code": code,
                 "seconds": round(time.monotonic() - begin, 1), "excluded": self.count_excluded()}
@@ -289,6 +293,7 @@ def read_arguments():
         parser.add_argument("--" + name, default="")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--cases", type=int, default=0)
     for name in ("kept", "keep", "list", "check", "help"):
         parser.add_argument("--" + name, action="store_true")
     parser.add_argument("names", nargs="*")
