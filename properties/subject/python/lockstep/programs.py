@@ -81,16 +81,22 @@ class Program:
         """The names of the rank's calls in order, as "zero_grad", "forward", "backward"."""
         return [call[0] for call in self.ranks[rank][step]["calls"]]
 
-    def uses(self, rank, step):
-        """The parameters that get a gradient from the backwards of the step."""
-        work, kept, names = self.ranks[rank][step], [], set()
+    def backward_uses(self, rank, step):
+        """The parameters that get a gradient from each backward of the step, in order."""
+        work, kept, uses = self.ranks[rank][step], [], []
         for name, _, *rest in work["calls"]:
             if name == "forward" and rest[1] != "no_grad" and not work["forwards"][rest[0]]["discard"]:
                 kept += [(rest[0], node) for node, _ in work["forwards"][rest[0]]["outputs"]]
             if name == "backward":
+                names = set()
                 for number, node in (kept[root] for root in rest[0]):
                     names |= reached(work["forwards"][number]["nodes"], [node])
-        return {self.owners[each] for each in names}
+                uses.append({self.owners[each] for each in names})
+        return uses
+
+    def uses(self, rank, step):
+        """The parameters that get a gradient from the backwards of the step."""
+        return set().union(*self.backward_uses(rank, step))
 
     def window_uses(self, rank, step):
         """The parameters that get a gradient in the step, or in the steps under no_sync just before it."""

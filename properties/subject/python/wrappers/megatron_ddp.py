@@ -8,7 +8,7 @@ from launched import set_environment
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.transformer import TransformerConfig
-from profiles import guess, once_for_group
+from profiles import guess, once_for_group, unused_parameters
 
 
 @once_for_group
@@ -48,12 +48,12 @@ def wrap(module):
 wrap.can = "frozen"
 
 
-@guess("no_sync")
+@guess("no_sync", excludes=[unused_parameters])
 def no_sync_around_the_forward(module):
     return Megatron(module)
 
 
-@guess("no_sync", no_sync="backward")
+@guess("no_sync", no_sync="backward", excludes=[unused_parameters])
 def no_sync_around_the_backward(module):
     return Megatron(module)
 

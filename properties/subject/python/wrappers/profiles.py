@@ -40,6 +40,11 @@ def uneven_use(program, step):
     return not program.is_even(step, program.window_uses)
 
 
+def uneven_backwards(program, step):
+    """A backward brings gradients for other parameters on some rank, where each backward reduces what it has."""
+    return not program.is_even(step, program.backward_uses)
+
+
 def evaluation_before_a_step(program, step):
     """A forward without gradients comes between the backward and the optimizer's step."""
     return program.kind(step) == "no_grad" and program.is_step_due(step)
@@ -77,25 +82,14 @@ def one_rank(program, step):
     return program.world == 1
 
 
-def used_in_order(program, rank, step):
-    """For each forward of a rank, the parameters that it uses, one after the other."""
-    forwards = program.ranks[rank][step]["forwards"]
-    return [[program.owners[node[2]] for node in forward["nodes"] if node[0] == "use"] for forward in forwards]
-
-
 def uneven_order(program, step):
     """Ranks use parameters in different orders. The library reduces gradients as they come, so that ranks have to agree."""
-    return not program.is_even(step, lambda rank, step: used_in_order(program, rank, step))
 
+    def used(rank, step):
+        forwards = program.ranks[rank][step]["forwards"]
+        return [[program.owners[node[2]] for node in forward["nodes"] if node[0] == "use"] for forward in forwards]
 
-def uneven_pieces(program, step):
-    """The uses of two ranks, one after the other, are of parameters whose pieces have different sizes on a rank."""
-    sizes = {each["name"]: -(-each.get("shape", [0])[0] // program.world) for each in program.parameters if each.get("shape")}
-
-    def pieces(rank, step):
-        return [[sizes.get(name) for name in names] for names in used_in_order(program, rank, step)]
-
-    return not program.is_even(step, pieces)
+    return not program.is_even(step, used)
 
 
 def once_for_group(make):

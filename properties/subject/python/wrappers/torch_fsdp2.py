@@ -2,7 +2,7 @@
 after each forward. A window without synchronization is one of backwards."""
 
 import torch.distributed as dist
-from profiles import guess, uneven_calls, uneven_pieces, uneven_use, zeroed_window
+from profiles import guess, uneven_calls, uneven_use, zeroed_window
 from sharded import with_gradients, with_windows
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -53,12 +53,4 @@ def no_sync_around_the_backward(module):
 
 @guess("broadcast", "the module saw a parameter with the value")
 def ranks_begin_with_other_weights(module):
-    return shard(module, reshard_after_forward=True)
-
-
-@guess("dynamic", "bits", excludes=[uneven_calls, uneven_pieces])
-def ranks_use_other_parameters(module):
-    """Each parameter is a module with a group of its own, as blocks of a model are."""
-    for child in module.children():
-        shard(child, reshard_after_forward=True)
     return shard(module, reshard_after_forward=True)

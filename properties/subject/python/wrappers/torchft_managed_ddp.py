@@ -12,7 +12,12 @@ def wrap(module):
 wrap.can = managed.wrap.can
 
 
-@guess("dynamic", "definedness")
+def idle_rank(program, step):
+    """Some rank has no gradient at all, and so begins none of the sums in which the others wait for it until their limit."""
+    return len({bool(program.uses(rank, step)) for rank in range(program.world)}) > 1
+
+
+@guess("dynamic", "definedness", excludes=[idle_rank])
 def ranks_use_other_parameters(module):
     """The reducer has a group of one rank, so that it takes what this rank does not use for what no rank uses."""
     return managed.wrap(module)

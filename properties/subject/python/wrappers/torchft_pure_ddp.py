@@ -1,7 +1,7 @@
 """torchft's PureDistributedDataParallel with its Manager: an all-reduce for each gradient. Nothing waits for it, and what
 divides the sums runs when somebody does: this profile waits."""
 
-from profiles import example, guess
+from profiles import example, guess, uneven_order
 
 managed = example("torchft_managed")
 
@@ -34,8 +34,9 @@ def wrap(module):
 
 
 wrap.can = ""  # it raises for parameters that are frozen
+wrap.excludes = [uneven_order]
 
 
-@guess("", "bits")
+@guess("", "bits", excludes=[uneven_order])
 def gradients_are_averages(module):
     return Pure(module, waits=False)

@@ -14,6 +14,8 @@ UNSAYABLE = {
     "Accelerate with DeepSpeed: two backwards are two steps": "the step of the library's own optimizer is not looked at",
     "Accelerate with DeepSpeed or FSDP on CPUs": "Accelerate prepares DistributedDataParallel there",
     "transformers' Trainer: windows of 4 whose losses are means": NO_LOOP,
+    "FSDP2, a group for each block: ranks use other blocks of one size":
+        "programs seldom have two parameters whose pieces have one size (none in 230); findings/two-blocks-share-a-gradient.sh does",
     "FSDP2 with one dtype of parameters and another of gradients": "a parameter and its gradient have one dtype",
     "HSDP of 2.14.1: set_requires_all_reduce(False), and a micro-batch that leaves a parameter out": "it is right in 2.15.0",
     "torch.distributed.nn.functional: the gradients of all_reduce(MAX) and reduce_scatter(AVG)": NO_VERB + ": a reduction in the forward",
