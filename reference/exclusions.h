@@ -63,7 +63,9 @@ inline constexpr auto kExclusions = [] {
       Exclusion{"P13", tuple(&Forward::local, &RankPass::recompute),
                 +[](P p) { return p.options.manual_sync; }},
       Exclusion{"S2", tuple(&RankPass::recompute, &Backward::held_synced),
-                +[](P p) { return p.options.early_termination; }});
+                +[](P p) { return p.options.early_termination; }},
+      Exclusion{"S2", tuple(&RankPass::absent),
+                +[](P p) { return p.options.join != Join::kNone; }});
 }();
 
 // Calls visit(row, field) for each field of each row.

@@ -40,6 +40,7 @@ enum class Error : std::uint8_t {
   kRequiresGrad,       // a gradient that requires a gradient itself (P16)
   kUnevenInputs,       // early termination: some rank has no more inputs (S2)
   kForwardInBackward,  // a forward with gradients inside of a backward of the pass (P1)
+  kAbsent,             // a rank takes no part in the pass, and the others time out (P8)
   kForeign,            // one that the contract does not have; the model never expects it
 };
 

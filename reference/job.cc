@@ -26,6 +26,17 @@ bool starts_synced(const RankPass& pass, const Backward& backward, std::size_t f
                              [&](std::uint32_t root) { return synced[root % synced.size()]; });
 }
 
+bool keeps_a_forward(const RankPass& pass) {
+  return std::ranges::any_of(pass.forwards,
+                             [](const Forward& forward) { return !forward.discard; });
+}
+
+PassKind kind_of(const Step& step, const RankPass& pass) {
+  if (!pass.absent) return step.kind;
+  if (pass.skip) return PassKind::kNoGrad;
+  return keeps_a_forward(pass) ? PassKind::kNoSync : step.kind;
+}
+
 void keep_first_steps(Job& job, std::uint32_t count) {
   assert(count <= job.steps.size());
   job.steps.resize(count);

@@ -41,7 +41,8 @@
 // step here, with the optimizer step and the zero_grad of that iteration before the backward.
 //
 // kNoGrad steps build no graph and call no backward; `skip` leaves the whole step out on that
-// rank, its zero_grad included (kNoGrad only). A rank stops a step at its first call that raises.
+// rank, its zero_grad included (kNoGrad, or an absent rank). A rank stops a step at its first call
+// that raises.
 //
 // Gradient of a graph. Every edge carries one scalar (a double) or is undefined. A node with
 // several consumers, or several uses of one node by a consumer, adds what arrives defined (a
@@ -228,6 +229,11 @@ enum class Recompute : std::uint8_t { kNone, kOnce, kTwice, kTwiceFails };
 
 struct RankPass {
   bool skip = false;
+  // In a synced step: the rank takes no part in the pass, which the other ranks cannot know (P8).
+  // It leaves the step out (`skip`), drops the outputs of all forwards (discard), or else runs the
+  // step under no_sync. It starts nothing more until the other ranks have failed, and all recover.
+  // normalize() allows it to one rank of a step, which is not alone in its group.
+  bool absent = false;
   Recompute recompute = Recompute::kNone;
   bool keep_outputs = false;
   bool hold_outputs = false;  // not without keep_outputs
@@ -258,6 +264,13 @@ struct Job {
   std::uint32_t recreate_before_step = 0;
   std::vector<Step> steps;
 };
+
+// Whether an output of a forward of the pass is not dropped at once.
+bool keeps_a_forward(const RankPass& pass);
+
+// What kind of step this is for a rank with this pass: an absent rank runs it without gradients if
+// it skips it, and else under no_sync, unless it drops all outputs.
+PassKind kind_of(const Step& step, const RankPass& pass);
 
 constexpr std::uint32_t kMaxWorld = 64;
 constexpr std::uint32_t kMaxParameters = 64;

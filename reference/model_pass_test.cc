@@ -6,6 +6,7 @@
 
 #include "reference/arithmetic.h"
 #include "reference/model.h"
+#include "reference/outcome.h"
 #include "reference/test_programs.h"
 
 namespace lockstep::reference {
@@ -263,6 +264,60 @@ TEST(ModelP8, ARankWhoseOutputReachesNoParameterJoinsTheOthers) {
   EXPECT_EQ(plain.at(0, 0).error, Error::kIncomplete);
   EXPECT_EQ(plain.at(0, 0).parameters, (Indices{0, 1}));
   EXPECT_EQ(plain.at(0, 1).outcome, Outcome::kPeerError);
+}
+
+// Three ranks, of which rank 1 is absent from the second step: it skips it, drops its outputs, or
+// runs it under no_sync.
+Case with_absent_rank(RankPass absent) {
+  absent.absent = true;
+  return Case(3, Mode::kPlain, 1)
+      .step({uses({0})})
+      .step({uses({0}), std::move(absent), uses({0})}, PassKind::kSynced, ZeroGrad::kUndefine)
+      .step({uses({0})})
+      .run();
+}
+
+TEST(ModelP8, TheOthersTimeOutForAnAbsentRankInTheSameStepAndAllRecover) {
+  RankPass skipped = uses({0});
+  skipped.skip = true;
+  for (const RankPass& pass : {skipped, discarded(uses({0})), uses({0})}) {
+    const Case t = with_absent_rank(pass);
+    ASSERT_TRUE(t.program.steps[1].variants[1].absent);
+    EXPECT_TRUE(t.expectation.steps[1].any_error);
+    EXPECT_EQ(t.at(1, 0).outcome, Outcome::kPeerError);
+    EXPECT_EQ(t.at(1, 1).outcome, Outcome::kSuccess);
+    EXPECT_EQ(t.at(1, 2).outcome, Outcome::kPeerError);
+    for (const std::uint32_t rank : {0U, 2U}) {
+      const auto errors = reportable_errors({t.program, t.expectation, {}}, rank, 1);
+      ASSERT_EQ(errors.size(), 1U);
+      EXPECT_EQ(errors[0].error, Error::kAbsent);
+      EXPECT_EQ(errors[0].culprit, 1);
+      EXPECT_EQ(errors[0].pass, 1);
+    }
+    EXPECT_TRUE(reportable_errors({t.program, t.expectation, {}}, 1, 1).empty());
+    EXPECT_EQ(t.at(2, 0).outcome, Outcome::kSuccess);
+    EXPECT_EQ(t.bits(2, 0, 0), t.bits(2, 1, 0));
+  }
+}
+
+TEST(ModelP8, AnAbsentRankHasWhatItMakesByItself) {
+  RankPass skipped = uses({0});
+  skipped.skip = true;
+  const Case skips = with_absent_rank(skipped);
+  EXPECT_EQ(skips.bits(1, 1, 0), skips.bits(0, 1, 0));
+  EXPECT_FALSE(with_absent_rank(discarded(uses({0}))).gradient(1, 1, 0).defined);
+  const Case local = with_absent_rank(uses({0}));
+  EXPECT_EQ(local.value(1, 1, 0), local.c(1, 1, 0));
+}
+
+TEST(ModelP8, WithNothingToStartNobodyNeedWaitForAnAbsentRank) {
+  RankPass absent = uses({0});
+  absent.absent = true;
+  Case t(2, Mode::kPlain, 1);
+  t.program.parameters[0].sizes = {0};
+  t.step({uses({0}), absent}).run();
+  EXPECT_EQ(t.at(0, 0).outcome, Outcome::kSuccessOrPeerError);
+  EXPECT_EQ(t.at(0, 1).outcome, Outcome::kSuccess);
 }
 
 TEST(ModelP8, WithNothingToReduceTheFirstBackwardCompletesThePass) {

@@ -47,6 +47,29 @@ std::int64_t pass_of_error(const ModelledRun& run, const Expectation& share, std
   return pass_number(share, step, begin_of_group(run, step));
 }
 
+// Appends that a peer is absent in step `at`, for which a rank in step `here` waits in vain (P8).
+void append_absence(const ModelledRun& run, std::size_t rank, std::uint32_t here, std::uint32_t at,
+                    std::vector<ReportableError>& errors) {
+  const auto& steps = run.program.steps;
+  for (std::uint32_t peer = 0; peer < run.program.world; ++peer) {
+    if (peer == rank || !are_peers(run.program, peer, rank)) continue;
+    if (!pass_of(steps[at], peer).absent ||
+        pass_of(steps[at], static_cast<std::uint32_t>(rank)).absent)
+      continue;
+    if (!run.expectation.steps[at].ranks[peer].present) continue;
+    for (std::uint32_t reducer = 0; reducer < reducer_count(run.program); ++reducer) {
+      const Expectation& share = share_of(run.program, run.expectation, rank, reducer);
+      ReportableError error;
+      error.error = Error::kAbsent;
+      error.reducer = reducer;
+      error.step = at;
+      error.culprit = rank_in_group(run.program, run.recoveries, here, peer);
+      error.pass = pass_number(share, at, begin_of_group(run, at));
+      errors.push_back(error);
+    }
+  }
+}
+
 // Appends what `rank`, which is in step `here`, may report of the errors of step `at`.
 void append_errors(const ModelledRun& run, std::size_t rank, std::uint32_t here, std::uint32_t at,
                    std::vector<ReportableError>& errors) {
@@ -161,6 +184,7 @@ std::vector<ReportableError> reportable_errors(const ModelledRun& run, std::size
   assert(rank < run.program.world);
   for (std::uint32_t at = step; at < steps.size(); ++at) {
     append_errors(run, rank, step, at, errors);
+    append_absence(run, rank, step, at, errors);
     const bool is_last = at > step && holds_together(run.program, run.expectation, rank, at);
     if (is_last || steps[at].any_error) break;
   }

@@ -55,7 +55,8 @@ struct ReportableError {
   Error error = Error::kNone;
   std::uint32_t reducer = 0;
   std::uint32_t step = 0;  // in which it arises
-  int culprit = 0;         // the rank that it names, by its number in the group; -1: nobody
+  int culprit = 0;  // the rank that it names, or suspects (Error::kAbsent), by its number in the
+                    // group; -1: nobody
   std::int64_t pass = 0;
   // The call that raises it (ExpectedRankStep::error_call), if the rank raises it itself.
   std::optional<std::uint32_t> call;

@@ -131,11 +131,6 @@ void limit_forward(Forward& forward) {
   forward.constants = std::min(forward.constants, kMaxConstants);
 }
 
-bool keeps_a_forward(const RankPass& pass) {
-  return std::ranges::any_of(pass.forwards,
-                             [](const Forward& forward) { return !forward.discard; });
-}
-
 // The outputs that a call between forwards starts from, by their numbers among all outputs of the
 // pass.
 void name_roots(const RankPass& pass, Backward& backward) {
@@ -184,7 +179,8 @@ bool does_more(const Backward& call) {
 // Limits what ranks do between calls, as Backward says. Call limit_order() before.
 void limit_between(const Program& program, const Step& step, RankPass& pass) {
   assert(pass.backwards.empty() || pass.backwards.back().forwards == 0);
-  const bool are_called = step.kind != PassKind::kNoGrad && keeps_a_forward(pass);
+  const PassKind kind = kind_of(step, pass);
+  const bool are_called = kind != PassKind::kNoGrad && keeps_a_forward(pass);
   const bool can_zero = step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill;
   const bool has_replicas = std::ranges::any_of(
       program.parameters, [](const Parameter& each) { return each.copy_of > 0; });
@@ -192,11 +188,10 @@ void limit_between(const Program& program, const Step& step, RankPass& pass) {
   for (Backward& call : pass.backwards) {
     if (!are_called) call.evaluates = call.zeroes = call.updates = call.drops = call.held = false;
     if (!can_zero || has_begun) call.zeroes = false;
-    if (!call.held || step.kind != PassKind::kSynced ||
-        is_excluded(&Backward::held_synced, program))
+    if (!call.held || kind != PassKind::kSynced || is_excluded(&Backward::held_synced, program))
       call.held_synced = false;
     if (has_replicas && has_begun) call.evaluates = false;
-    has_begun = has_begun || (step.kind == PassKind::kSynced && are_called &&
+    has_begun = has_begun || (kind == PassKind::kSynced && are_called &&
                               starts_synced(pass, call, pass.forwards.size()));
   }
 }
@@ -207,8 +202,11 @@ void limit_step(Step& step, const Program& program) {
   limit(step.kind, PassKind::kNoGrad);
   limit(step.zero_grad, ZeroGrad::kSwap);
   limit_count(step.variants, 1, program.world);
-  for (RankPass& pass : step.variants) {
-    if (step.kind != PassKind::kNoGrad) pass.skip = false;
+  const std::optional<std::size_t> absent = absent_variant(program, step);
+  for (std::size_t v = 0; v < step.variants.size(); ++v) {
+    RankPass& pass = step.variants[v];
+    pass.absent = absent == v;
+    if (step.kind != PassKind::kNoGrad && !pass.absent) pass.skip = false;
     if (!pass.keep_outputs) pass.hold_outputs = false;
     limit_count(pass.forwards, 1, kMaxForwards);
     for (Forward& forward : pass.forwards) limit_forward(forward);
@@ -217,9 +215,9 @@ void limit_step(Step& step, const Program& program) {
   }
   const bool any_keeps = std::ranges::any_of(step.variants, keeps_a_forward);
   for (RankPass& pass : step.variants) {
-    if (step.kind == PassKind::kSynced && any_keeps && !keeps_a_forward(pass))
+    if (step.kind == PassKind::kSynced && any_keeps && !keeps_a_forward(pass) && !pass.absent)
       pass.forwards.back().discard = false;
-    limit_order(program, step.kind, pass);
+    limit_order(program, kind_of(step, pass), pass);
     limit_between(program, step, pass);
     limit(pass.recompute, Recompute::kTwiceFails);
     if (!may_recompute(program, step, pass)) pass.recompute = Recompute::kNone;
@@ -267,9 +265,24 @@ void normalize(Program& program) {
   limit_disagreement(program);
 }
 
+std::optional<std::size_t> absent_variant(const Program& program, const Step& step) {
+  const std::vector<RankPass>& all = step.variants;
+  const auto absent =
+      static_cast<std::size_t>(std::ranges::find(all, true, &RankPass::absent) - all.begin());
+  const std::uint32_t groups = group_count(program);
+  const bool is_one_rank = absent < all.size() && absent + all.size() >= program.world;
+  const bool has_peers = absent >= groups || absent + groups < program.world;
+  if (step.kind != PassKind::kSynced || !is_one_rank || !has_peers ||
+      is_excluded(&RankPass::absent, program))
+    return std::nullopt;
+  for (std::size_t v = 0; v < all.size(); ++v)  // normalize() gives a pass a forward
+    if (v != absent && (all[v].forwards.empty() || keeps_a_forward(all[v]))) return absent;
+  return std::nullopt;
+}
+
 bool may_recompute(const Program& program, const Step& step, const RankPass& pass) {
-  return step.kind == PassKind::kSynced && pass.forwards.size() == 1 &&
-         !pass.forwards.front().discard && pass.backwards.size() <= 1 && !pass.keep_outputs &&
+  return step.kind == PassKind::kSynced && pass.forwards.size() == 1 && !pass.absent &&
+         keeps_a_forward(pass) && pass.backwards.size() <= 1 && !pass.keep_outputs &&
          std::ranges::none_of(pass.backwards, does_more) &&
          !is_excluded(&RankPass::recompute, program);
 }

@@ -8,7 +8,9 @@
 // text, and so does the harness that drives a reducer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "reference/construction_disagreement.h"
@@ -26,12 +28,17 @@ struct Program : Job {
 // needed: world 1..64, at least one parameter, one to `world` variants per step, at least one
 // forward per pass, one node per forward, one output per forward. A checkpoint with an empty
 // body, or one deeper than kMaxDepth, becomes a kSum. Enumerators that do not exist are taken
-// modulo their number. A rank that calls no backward in a synced pass would rightly hang the
-// others (P8), so: in a synced step either every variant has a kept forward, or none has; where
-// some have, the last forward of each variant that has none is kept. And where forwards are local,
+// modulo their number. A rank that calls no backward in a synced pass rightly fails the others
+// (P8), and so only an absent one does (RankPass::absent): in a synced step either every other
+// variant has a kept forward, or none has; where some have, the last forward of each variant that
+// has none is kept. And where forwards are local,
 // some call starts at an output of a synced one; no forward comes after the first such call, as it
 // would belong to the next sync window. What is within limits already is left alone.
 void normalize(Program& program);
+
+// The variant of the step that an absent rank may take, if there is one: the first that is marked,
+// if one rank takes it, that rank is not alone in its group, and another variant keeps a forward.
+std::optional<std::size_t> absent_variant(const Program& program, const Step& step);
 
 // Whether a pass can run in a checkpoint around the whole model: see Recompute.
 bool may_recompute(const Program& program, const Step& step, const RankPass& pass);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <vector>
 
@@ -145,9 +146,9 @@ void check_program(const Program& program) {
     EXPECT_LE(step.variants.size(), program.world);
     std::size_t keeping = 0;
     for (const RankPass& pass : step.variants) {
-      check_pass(pass, step.kind);
-      keeping += std::any_of(pass.forwards.begin(), pass.forwards.end(),
-                             [](const Forward& forward) { return !forward.discard; });
+      EXPECT_TRUE(!pass.absent || step.kind == PassKind::kSynced);
+      check_pass(pass, kind_of(step, pass));
+      keeping += keeps_a_forward(pass) || pass.absent ? 1 : 0;
     }
     if (step.kind == PassKind::kSynced) {
       EXPECT_TRUE(keeping == 0 || keeping == step.variants.size());
@@ -272,6 +273,43 @@ TEST(Program, SyncedStepsKeepAForwardOnAllRanksOrOnNone) {
       EXPECT_TRUE(program.steps[0].variants[1].forwards[1].discard);
     }
   }
+}
+
+// Returns which variants of a step of these ranks are absent, if all are marked that `marked` says.
+std::vector<bool> absent_of(std::uint32_t world, const std::vector<bool>& marked,
+                            const std::function<void(Program&)>& change = {}) {
+  Program program;
+  program.world = world;
+  program.steps.resize(1);
+  program.steps[0].variants.resize(marked.size());
+  for (std::size_t v = 0; v < marked.size(); ++v) program.steps[0].variants[v].absent = marked[v];
+  if (change) change(program);
+  normalize(program);
+  std::vector<bool> absent;
+  for (const RankPass& pass : program.steps[0].variants) absent.push_back(pass.absent);
+  return absent;
+}
+
+TEST(Program, OneRankThatHasPeersMayBeAbsent) {
+  using Marks = std::vector<bool>;
+  EXPECT_EQ(absent_of(2, {false, true}), (Marks{false, true}));
+  EXPECT_EQ(absent_of(3, {true, true, false}), (Marks{true, false, false}));
+  EXPECT_EQ(absent_of(3, {true, false}), (Marks{false, false}));  // ranks 0 and 2 are alike
+  EXPECT_EQ(absent_of(3, {false, true}), (Marks{false, true}));
+  EXPECT_EQ(absent_of(2, {true}), (Marks{false}));
+  const auto two_groups = [](Program& program) { program.options.two_groups = true; };
+  EXPECT_EQ(absent_of(2, {false, true}, two_groups), (Marks{false, false}));
+  EXPECT_EQ(absent_of(3, {true, false, false}, two_groups), (Marks{true, false, false}));
+  for (const PassKind kind : {PassKind::kNoSync, PassKind::kNoGrad})
+    EXPECT_EQ(absent_of(2, {false, true}, [&](Program& p) { p.steps[0].kind = kind; }),
+              (Marks{false, false}));
+  EXPECT_EQ(absent_of(2, {false, true}, [](Program& p) { p.options.join = Join::kByAll; }),
+            (Marks{false, false}));
+  const auto drop = [](Program& program) {
+    for (RankPass& pass : program.steps[0].variants)
+      pass.forwards.resize(1), pass.forwards[0].discard = true;
+  };
+  EXPECT_EQ(absent_of(2, {false, true}, drop), (Marks{false, false}));  // nobody waits for it
 }
 
 TEST(Program, ARankThatTrainsStartsACallFromASyncedForward) {

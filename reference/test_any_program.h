@@ -42,6 +42,7 @@ inline std::vector<Node> any_nodes(Random& random, int depth) {
 inline RankPass any_pass(Random& random) {
   RankPass pass;
   pass.skip = number(random, 2) == 0;
+  pass.absent = number(random, 2) == 0;
   pass.keep_outputs = number(random, 2) == 0;
   pass.hold_outputs = number(random, 2) == 0;
   pass.recompute = static_cast<Recompute>(number(random, 256));

@@ -77,7 +77,8 @@ namespace lockstep::properties {
   row(kUpdatesGroup, "update_process_group", "another process group for the same reducer") \
   row(kBetween, "between", \
       "zero_grad, evaluations, drops or optimizer steps between the calls of a step") \
-  row(kLaterBackward, "later_backward", "backwards of outputs of the step before")
+  row(kLaterBackward, "later_backward", "backwards of outputs of the step before") \
+  row(kAbsent, "absent", "ranks that take no part in a pass")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,

@@ -107,8 +107,15 @@ bool can_silence(faults::Kind kind) {
          (faults::is_of_hosts_lane(kind) && !faults::is_benign(kind));
 }
 
+bool has_absent_rank(const reference::Program& program) {
+  return std::any_of(program.steps.begin(), program.steps.end(), [](const auto& step) {
+    return std::any_of(step.variants.begin(), step.variants.end(),
+                       [](const auto& pass) { return pass.absent; });
+  });
+}
+
 bool never_times_out(const Case& value) {
-  return value.timeout_ms == 0 &&
+  return value.timeout_ms == 0 && !has_absent_rank(value.program) &&
          std::none_of(value.faults.faults.begin(), value.faults.faults.end(),
                       [](const faults::Fault& fault) {
                         return can_silence(fault.kind) || never_ends(fault);
@@ -117,7 +124,9 @@ bool never_times_out(const Case& value) {
 
 std::uint32_t gloo_timeout_ms(const Case& value) {
   if (value.timeout_ms != 0) return value.timeout_ms;
-  return reference::reducer_count(value.program) > 1 ? kTwoReducersTimeoutMs : kDefaultTimeoutMs;
+  const bool may_wait =
+      reference::reducer_count(value.program) > 1 || has_absent_rank(value.program);
+  return may_wait ? kShortTimeoutMs : kDefaultTimeoutMs;
 }
 
 std::vector<std::string> policy_names() {

@@ -62,7 +62,7 @@ struct Case {
   faults::FaultPlan faults;
   Schedule schedule;
   // If 0, waits in the sim lane never time out, so that a hang is a visible deadlock. If a fault of
-  // the plan can silence a rank, the generator sets a timeout, and 0 means kDefaultTimeoutMs. In
+  // the plan can silence a rank, or one is absent, 0 means kDefaultTimeoutMs. In
   // the gloo lane 0 always is a timeout, in real time: see gloo_timeout_ms().
   std::uint32_t timeout_ms = 0;
   Switch switched;
@@ -70,7 +70,7 @@ struct Case {
   TorchOptions torch;
 };
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
-constexpr std::uint32_t kTwoReducersTimeoutMs = 2'000;
+constexpr std::uint32_t kShortTimeoutMs = 2'000;
 constexpr std::uint32_t kMaxTimeoutMs = 600'000;
 
 // Brings every field within its limits: the program as reference::normalize does; ranks and steps
@@ -93,12 +93,15 @@ bool needs_process(faults::Kind kind);
 // so that the others need a timeout.
 bool can_silence(faults::Kind kind);
 
+// Returns whether a rank is absent from some step (P8).
+bool has_absent_rank(const reference::Program& program);
+
 // Returns whether waits of this case never time out in the sim lane: see Case::timeout_ms.
 bool never_times_out(const Case& value);
 
 // Returns the timeout of the process groups of this case over Gloo. If the case sets none, it is
-// short where a program has two reducers: ranks that err in passes of different reducers wait for
-// each other until the timeout (F7), in each such step anew.
+// short where ranks may wait until the timeout in each of several steps: for an absent rank (P8),
+// or with two reducers, when they err in passes of different ones (F7).
 std::uint32_t gloo_timeout_ms(const Case& value);
 
 }  // namespace lockstep::properties

@@ -456,6 +456,25 @@ void add_changes(const ordered_json& written, const ordered_json& run, const std
   }
 }
 
+// Whoever writes that one rank of a synced step skips it, drops all outputs, or runs all forwards
+// under no_sync, writes that the rank is absent (P8).
+void mark_absent(reference::Program& program) {
+  for (reference::Step& step : program.steps)
+    for (std::size_t v = 0; v < step.variants.size(); ++v) {
+      reference::RankPass& pass = step.variants[v];
+      const bool keeps = keeps_a_forward(pass);
+      const bool is_local =
+          keeps && std::all_of(pass.forwards.begin(), pass.forwards.end(),
+                               [](const auto& each) { return each.local || each.discard; });
+      const bool drops_all = !keeps && !pass.forwards.empty();
+      if (pass.absent || !(pass.skip || is_local || drops_all)) continue;
+      pass.absent = true;
+      if (absent_variant(program, step) != v) pass.absent = false;
+      for (reference::Forward& forward : pass.forwards)
+        forward.local = forward.local && !(pass.absent && is_local);
+    }
+}
+
 std::vector<std::string> rewritten_fields(const Case& written, const Case& run) {
   std::vector<std::string> lines;
   const auto& steps = written.program.steps;
@@ -529,6 +548,7 @@ Result<Case> from_json(std::string_view text, const std::string& source, std::st
   decoder.record(*json, value, "");
   if (decoder.error()) return failed(refused(source, *decoder.error()));
   if (about != nullptr && json->contains("about")) *about = (*json)["about"].get<std::string>();
+  mark_absent(value.program);
   const std::optional<Case> written = rewritten != nullptr ? std::optional(value) : std::nullopt;
   normalize(value);
   if (written) *rewritten = rewritten_fields(*written, value);

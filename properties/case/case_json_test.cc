@@ -153,7 +153,6 @@ TEST(CaseJson, UpToSchemaThreeADisagreementIsCalledAMisfit) {
             std::string::npos);
 }
 
-// A batch that one rank alone drops, or does not synchronize, is no program of the contract.
 TEST(CaseJson, WhatRunsOtherwiseThanItIsWrittenIsNamed) {
   std::vector<std::string> rewritten;
   const auto read = [&](const std::string& field) {
@@ -167,16 +166,43 @@ TEST(CaseJson, WhatRunsOtherwiseThanItIsWrittenIsNamed) {
   };
   ASSERT_TRUE(read(""));
   EXPECT_EQ(rewritten, std::vector<std::string>{});
-  ASSERT_TRUE(read(R"("discard": true, )"));
-  EXPECT_EQ(rewritten, std::vector<std::string>{
-                           "step 0, rank 1: forwards[0].discard: true means nothing there"});
   ASSERT_TRUE(
       from_json(R"({"schema": 3, "program": {"world": 1, "steps": [{"variants": [{}, {}]}]}})",
                 "by hand", nullptr, &rewritten));
   EXPECT_EQ(rewritten, std::vector<std::string>{"step 0: no rank takes variant 1"});
-  ASSERT_TRUE(read(R"("local": true, )"));
-  EXPECT_EQ(rewritten, std::vector<std::string>{
-                           "step 0, rank 1: forwards[0].local: true means nothing there"});
+}
+
+// A batch that one rank alone skips, drops, or does not synchronize: the rank is absent (P8).
+// Another one beside it would leave nobody to miss both.
+TEST(CaseJson, ARankThatTakesNoPartInAPassIsAbsent) {
+  constexpr const char* kTrains = R"({"forwards": [{"nodes": [{}], "outputs": [{}]}]})";
+  std::vector<std::string> rewritten;
+  const auto read = [&](const std::vector<std::string>& variants) {
+    return from_json(fmt::format(R"({{"schema": 4, "program": {{"world": {}, "parameters": [{{}}],
+                                     "steps": [{{"variants": [{}]}}]}}}})",
+                                 variants.size(), fmt::join(variants, ", ")),
+                     "by hand", nullptr, &rewritten);
+  };
+  for (const std::string absent :
+       {R"({"skip": true})", R"({"forwards": [{"discard": true}]})",
+        R"({"forwards": [{"local": true, "nodes": [{}], "outputs": [{}]}]})",
+        R"({"forwards": [{"discard": true}, {"local": true}]})", R"({"absent": true})"}) {
+    const Result<Case> c = read({kTrains, absent});
+    ASSERT_TRUE(c.has_value()) << absent;
+    EXPECT_EQ(rewritten, std::vector<std::string>{}) << absent;
+    EXPECT_FALSE(c->program.steps[0].variants[0].absent);
+    EXPECT_TRUE(c->program.steps[0].variants[1].absent) << absent;
+    const Result<Case> again = from_json(to_json(*c), "again", nullptr, &rewritten);
+    EXPECT_TRUE(again.has_value() && equal(*again, *c)) << to_json(*c);
+    EXPECT_EQ(rewritten, std::vector<std::string>{}) << absent;
+  }
+  const Result<Case> two = read({kTrains, R"({"skip": true})", R"({"skip": true})"});
+  ASSERT_TRUE(two.has_value());
+  EXPECT_TRUE(two->program.steps[0].variants[1].absent);
+  EXPECT_EQ(rewritten, std::vector<std::string>{"step 0, rank 2: skip: true means nothing there"});
+  const Result<Case> one_forward = read({kTrains, R"({"forwards": [{"discard": true}, {}]})"});
+  ASSERT_TRUE(one_forward.has_value());
+  EXPECT_FALSE(one_forward->program.steps[0].variants[1].absent);
 }
 
 TEST(CaseJson, TheClauseThatExcludesAnOptionIsNamed) {

@@ -89,7 +89,7 @@ TEST(Case, TwoReducersWaitForEachOtherForAShortTime) {
   value.program.parameters.resize(2);
   value.program.parameters[1].reducer = 1;
   ASSERT_EQ(reference::reducer_count(value.program), 2u);
-  EXPECT_EQ(gloo_timeout_ms(value), kTwoReducersTimeoutMs);
+  EXPECT_EQ(gloo_timeout_ms(value), kShortTimeoutMs);
   value.timeout_ms = 7;
   EXPECT_EQ(gloo_timeout_ms(value), 7u);
 }

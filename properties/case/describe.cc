@@ -241,7 +241,7 @@ std::string describe_order(const Program& program, const Step& step, const RankP
   std::vector<std::string> order;
   bool is_usual = true;
   std::uint32_t forwards = 0;
-  for (const Call& call : calls_of(program.options, step.kind, pass)) {
+  for (const Call& call : calls_of(program.options, kind_of(step, pass), pass)) {
     const bool is_first = forwards == 0;
     switch (call.kind) {
       case Kind::kForward:
@@ -296,8 +296,11 @@ std::string unused_text(const Program& program, const RankPass& pass) {
 }
 
 std::string describe_pass(const Program& program, const Step& step, const RankPass& pass) {
-  if (step.kind == PassKind::kNoGrad)
-    return pass.skip ? "nothing" : plural(pass.forwards.size(), "forward") + " without gradients";
+  const PassKind kind = kind_of(step, pass);
+  const std::string absent = phrase_of<&RankPass::absent>(program, pass);
+  if (kind == PassKind::kNoGrad)
+    return pass.skip ? absent + "nothing"
+                     : plural(pass.forwards.size(), "forward") + " without gradients";
   std::vector<std::string> parts;
   std::vector<std::string> outputs;
   std::vector<std::string> where;
@@ -318,8 +321,9 @@ std::string describe_pass(const Program& program, const Step& step, const RankPa
   if (kept > 1) parts.push_back(plural(kept, "forward"));
   if (kept > 0) parts.push_back(describe_calls(pass, outputs));
   if (kept == 0) parts.emplace_back("no backward");
-  std::string out =
-      fields::value_of(pass.recompute).phrase + fmt::format("{}", fmt::join(parts, ", "));
+  std::string out = absent + (kind != step.kind ? "under no_sync, " : "") +
+                    fields::value_of(pass.recompute).phrase +
+                    fmt::format("{}", fmt::join(parts, ", "));
   if (!where.empty()) out += fmt::format(" where {}", fmt::join(where, ", "));
   if (constants > 0) out += "; " + plural(constants, "constant output");
   out += phrases(program, pass, Place::kUsual);

@@ -89,6 +89,12 @@ struct Table<reference::RankPass> {
   using R = reference::RankPass;
   static constexpr auto list =
       std::make_tuple(field("skip", &R::skip),
+                      field("absent", &R::absent,
+                            {.clause = "P8",
+                             .needs = kAbsent,
+                             .phrase = "absent: ",
+                             .place = Place::kApart,
+                             .feature = "an absent rank"}),
                       field("recompute", &R::recompute, {.clause = "P1", .place = Place::kApart}),
                       field("keep_outputs", &R::keep_outputs,
                             {.clause = "P5",

@@ -150,7 +150,14 @@ void FeatureCollector::steps() {
     std::size_t skips = 0;
     for (std::uint32_t rank = 0; rank < program_.world; ++rank)
       skips += pass_of(step, rank).skip ? 1 : 0;
-    add_if(skips > 0 && skips + 1 == program_.world, "no_grad forward on one rank alone");
+    add_if(step.kind == PassKind::kNoGrad && skips > 0 && skips + 1 == program_.world,
+           "no_grad forward on one rank alone");
+    for (const RankPass& pass : step.variants) {
+      if (!pass.absent) continue;
+      add_if(pass.skip, "an absent rank that does nothing");
+      add_if(!pass.skip && !kept(pass), "an absent rank that drops all outputs");
+      add_if(!pass.skip && kept(pass), "an absent rank under no_sync");
+    }
   }
   add_if(program_.steps.size() >= 4, "4 steps or more");
   add_if(program_.steps.size() < 4, "1 to 3 steps");

@@ -144,6 +144,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_user_abort(random_for("user-abort"), options, out);
   draw_delays_in_turn(random_for("turns"), options, out);
   draw_largest(random_for("largest"), options, out.program);
+  draw_absent_rank(random_for("absent"), options, out);
   draw_torch_options(random_for, options.capabilities, out);
   out.switched = draw_switch(random_for("switched"), options, out);
   draw_rows(random_for, out.environment);

@@ -97,6 +97,30 @@ void draw_groups(Random random, const GenerateOptions& options, Program& program
   change_legally(options, program, [](Program& changed) { changed.options.two_groups = true; });
 }
 
+void draw_absent_rank(Random random, const GenerateOptions& options, Case& value) {
+  const Capabilities can = options.capabilities;
+  Program changed = value.program;
+  const bool is_able = can.has(Capability::kAbsent) && can.has(Capability::kErrors) &&
+                       can.has(Capability::kRecovery) && !changed.steps.empty();
+  const auto& plan = value.faults.faults;
+  const bool is_faulty = std::any_of(plan.begin(), plan.end(), [](const faults::Fault& each) {
+    return !faults::is_benign(each.kind);
+  });
+  if (!random.percent(12) || !is_able || is_faulty) return;
+  Step& step = changed.steps[random.below(static_cast<std::uint32_t>(changed.steps.size()))];
+  const std::size_t shared = step.variants.size();
+  for (std::size_t rank = shared; rank < changed.world; ++rank)
+    step.variants.push_back(step.variants[rank % shared]);
+  reference::RankPass& pass = step.variants[random.below(changed.world)];
+  pass.absent = true;
+  const std::uint32_t way = random.below(3);
+  pass.skip = way == 0 || (way == 2 && !can.has(Capability::kNoSync));
+  if (way == 1 && can.has(Capability::kDiscard))
+    for (reference::Forward& forward : pass.forwards) forward.discard = true;
+  reference::normalize(changed);
+  if (has_absent_rank(changed)) value.program = std::move(changed);
+}
+
 void draw_several_reducers(Random reducers, Random renewal, const GenerateOptions& options,
                            Program& program) {
   if (is_excluded(&Parameter::reducer, program)) return;

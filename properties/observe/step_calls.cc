@@ -48,6 +48,11 @@ StepCalls::StepCalls(TrainingRank& rank, Device& host, LaneState& state, StepRec
 
 void StepCalls::run(const reference::Step& step, ObservedStep& observed) {
   const reference::RankPass& pass = reference::pass_of(step, rank_.environment.rank());
+  if (const PassKind kind = kind_of(step, pass); kind != step.kind) {  // the rank is absent
+    reference::Step own = step;
+    own.kind = kind;
+    return run(own, observed);
+  }
   record_.begin_step();
   checks_.begin_step();
   if (step.kind == PassKind::kNoGrad && pass.skip) {

@@ -72,7 +72,17 @@ class DiagnosisOracle {
   }
 
   const RankObservation& seen(const FlightRecord& record) const {
-    return observation_.ranks[members_[static_cast<std::size_t>(record.rank)]];
+    return observation_.ranks[rank_of(record)];
+  }
+
+  std::uint32_t rank_of(const FlightRecord& record) const {
+    return members_[static_cast<std::size_t>(record.rank)];
+  }
+
+  // Whether the rank takes no part in the pass of the step (P8).
+  bool is_absent(std::uint32_t step, std::uint32_t rank) const {
+    return reference::pass_of(program_.steps[step], rank).absent &&
+           share_.steps[step].ranks[rank].present;
   }
 
   bool is_of_generation(const ObservedStep& step) const {
@@ -238,7 +248,8 @@ class DiagnosisOracle {
     if (last == nullptr || may_be_renewed(*last)) return leave_open();
     const std::int64_t number = pass_number(last->step);
     if (last->status.ok()) {
-      const bool is_reduced = share_.steps[last->step].is_reduced;
+      const bool is_reduced =
+          share_.steps[last->step].is_reduced && !is_absent(last->step, rank_of(record));
       const std::int64_t next = number + (is_reduced ? 1 : 0);
       if (record.pass != next) return fmt::format("comes to pass {}, not {}", next, record.pass);
       if (is_reduced && (record.doing != FlightRecord::Doing::kIdle || record.next_bucket != kNone))
@@ -496,6 +507,7 @@ class DiagnosisOracle {
     for (std::uint32_t step = begin_; step < end_; ++step)
       for (const std::uint32_t rank : members_) {
         const reference::ExpectedRankStep& expected = share_.steps[step].ranks[rank];
+        if (is_absent(step, rank)) all.push_back({rank, true});
         if (expected.outcome != Outcome::kOwnError) continue;
         // A second backward is not a failure of the reducer (P7), nor is one that stays local.
         const bool is_local = program_.steps[step].kind == reference::PassKind::kSynced &&

@@ -40,6 +40,8 @@ const char* name_of(reference::Error error) {
       return "ranks without inputs";
     case reference::Error::kForwardInBackward:
       return "forward in backward";
+    case reference::Error::kAbsent:
+      return "an absent rank";
     case reference::Error::kForeign:
       return "what the contract allows";
     case reference::Error::kNone:

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "properties/oracle/oracles.h"
+#include "reference/model/engine.h"
 #include "reference/state.h"
 
 namespace lockstep::properties {
@@ -318,12 +319,27 @@ Verdict judge_collectives(const std::vector<reference::ExpectedCollective>& expe
   return {};
 }
 
+// An absent rank takes part in what its forwards start, and in nothing else (P8).
+void leave_out_absent(const reference::Step& step, std::size_t rank,
+                      std::vector<reference::ExpectedCollective>& expected) {
+  using Op = reference::ExpectedCollective::Op;
+  const reference::RankPass& pass = reference::pass_of(step, static_cast<std::uint32_t>(rank));
+  if (!pass.absent) return;
+  const bool is_synced = kind_of(step, pass) == reference::PassKind::kSynced;
+  std::erase_if(expected, [&](const auto& each) {
+    const bool is_own = (each.op == Op::kBroadcastBuffers && !pass.skip) ||
+                        (each.op == Op::kBroadcastOrder && is_synced);
+    return !is_own;
+  });
+}
+
 }  // namespace
 
 Verdict judge_trace(const Case& c, const Expected& expectation, const Observation& observation,
                     UnspecifiedCounts& counts) {
   const std::uint32_t reducers = reference::reducer_count(c.program);
   std::vector<ObservedCollective> own;
+  std::vector<reference::ExpectedCollective> expected;
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       // A rank that has exited may have been ahead of those who recovered without it.
@@ -341,8 +357,9 @@ Verdict judge_trace(const Case& c, const Expected& expectation, const Observatio
         std::string where = fmt::format("rank {}, step {}", rank, step.step);
         if (reducers > 1) where += fmt::format(", reducer {}", r);
         const auto& share = reference::share_of(c.program, expectation, rank, r);
-        Verdict verdict =
-            judge_collectives(share.steps[step.step].collectives, own, step, is_ours, where);
+        expected = share.steps[step.step].collectives;
+        leave_out_absent(c.program.steps[step.step], rank, expected);
+        Verdict verdict = judge_collectives(expected, own, step, is_ours, where);
         if (!verdict.ok()) return verdict;
       }
     }

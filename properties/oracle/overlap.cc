@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "properties/oracle/oracles.h"
+#include "reference/model/engine.h"
 
 namespace lockstep::properties {
 namespace {
@@ -150,6 +151,8 @@ Verdict judge_overlap(const Case& c, const reference::Expectation& expectation,
     for (const ObservedStep& step : observation.ranks[rank].steps) {
       const reference::ExpectedStep& expected = expectation.steps[step.step];
       if (!step.status.ok() || step.hooks.empty() || !expected.ranks[rank].present) continue;
+      if (reference::pass_of(c.program.steps[step.step], static_cast<std::uint32_t>(rank)).absent)
+        continue;
       if (!has_one_worker(c.program) || runs_hooks_in_hook(c.program, rank, step.step)) {
         counts.note(Unspecified::kConcurrentHooks);
         continue;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "properties/oracle/oracles.h"
+#include "reference/model/engine.h"
 #include "reference/outcome.h"
 
 namespace lockstep::properties {
@@ -153,7 +154,9 @@ Verdict judge_pass_times(const Case& c, const reference::Expectation& expectatio
       if (!step.status.ok() || !expectation.steps[step.step].ranks[rank].present) continue;
       for (const ObservedPassTimes& times : step.pass_times) {
         const auto& share = reference::share_of(c.program, expectation, rank, times.reducer);
-        const bool is_reduced = share.steps[step.step].is_reduced;
+        const reference::RankPass& made =
+            reference::pass_of(c.program.steps[step.step], static_cast<std::uint32_t>(rank));
+        const bool is_reduced = share.steps[step.step].is_reduced && !made.absent;
         const bool has_pass = is_reduced || completed_in == step.generation;
         if (!has_pass && times.pass != kNone)
           return {Failing::kWrongBits, "times",

@@ -29,6 +29,7 @@ Code code_of(Error error) {
       return Code::kUnevenInputs;
     case Error::kForwardInBackward:
       return Code::kInvalidArgument;
+    case Error::kAbsent:  // see allow()
     case Error::kForeign:
     case Error::kNone:
       break;
@@ -166,8 +167,14 @@ void ProgramErrors::allow_in_join(std::vector<AllowedError>& errors) const {
 AllowedError ProgramErrors::allow(const reference::ReportableError& error) const {
   AllowedError allowed{.because = "the program must fail"};
   Requirements& it = allowed.requirements;
-  it.allow(Must::kCode, {.codes = Among::of({code_of(error.error)})});
+  // The first of the others to time out closes its connections, and the rest may see no more.
+  const Among codes = error.error == Error::kAbsent
+                          ? Among::of({Code::kTimeout, Code::kPeerLost, Code::kAborted})
+                          : Among::of({code_of(error.error)});
+  it.allow(Must::kCode, {.codes = codes});
   it.allow(Must::kCause, {.causes = Among::of({error.culprit})});
+  if (error.error == Error::kAbsent)
+    it.allow(Must::kSuspect, {.suspects = Among::of({error.culprit})});
   if (error.call)
     it.allow(Must::kCall, {.calls = Among::of({static_cast<std::int32_t>(*error.call)})});
   it.allow(Must::kPass, {.passes = Among::of({error.pass})});

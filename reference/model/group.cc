@@ -74,10 +74,10 @@ Events events_of(const Setting& setting, const GroupState& group, const Step& st
   events.buffers = !group.is_window_open && !options.keep_buffers &&
                    !buffer_chunks(options, setting.tensors).empty();
   events.rebuild = is_synced && may_rebuild && group.has_recorded_pass && group.layout == 0;
+  events.pass = is_synced && std::ranges::any_of(step.variants, keeps_a_forward);
   // In a synced step either every variant keeps outputs or none does (normalize()).
-  events.pass = is_synced && kept_outputs(step.variants.front()) > 0;
   assert(!is_synced || std::ranges::all_of(step.variants, [&](const auto& each) {
-    return events.pass == (kept_outputs(each) > 0);
+    return each.absent || events.pass == keeps_a_forward(each);
   }));
   return events;
 }
@@ -103,8 +103,9 @@ GroupState run_forwards(const Setting& setting, GroupState group, const Ranks& a
     assert(!group.is_window_open);
     const ModuleState root = group.ranks[active.front()].module;
     for (const std::uint32_t rank : group.survivors)
-      group.ranks[rank].module =
-          receive_buffers(setting, std::move(group.ranks[rank].module), root);
+      if (!pass_of(step, rank).skip)
+        group.ranks[rank].module =
+            receive_buffers(setting, std::move(group.ranks[rank].module), root);
   }
   for (const std::uint32_t rank : active) {
     RankState& state = group.ranks[rank];
@@ -113,7 +114,7 @@ GroupState run_forwards(const Setting& setting, GroupState group, const Ranks& a
       state.module = copy_state_to_replicas(setting, with_buffers, std::move(state.module));
       state.replicas_have_buffers = true;
     }
-    if (step.kind != PassKind::kNoGrad)
+    if (kind_of(step, pass_of(step, rank)) != PassKind::kNoGrad)
       state.module = change_buffers(setting, rank, step, std::move(state.module));
   }
   if (step.kind != PassKind::kNoGrad && !active.empty()) group.is_window_open = true;
@@ -148,7 +149,7 @@ Calls calls_of(const Setting& setting, const Step& step, std::uint32_t rank,
                const RankState& state) {
   const RankPass& pass = pass_of(step, rank);
   Calls calls;
-  if (step.kind == PassKind::kNoGrad || kept_outputs(pass) == 0) return calls;
+  if (kind_of(step, pass) == PassKind::kNoGrad || kept_outputs(pass) == 0) return calls;
   for (std::uint32_t c = 0; c < call_count(pass); ++c) {
     const Backward& call = backward_of(pass, c);
     if (call.held && !call.held_synced && state.held_from) {
@@ -185,7 +186,7 @@ RankStep train_rank(const Setting& setting, const PassRules& rules, const Step& 
     state.gradients = zero_grad(setting, step.zero_grad, std::move(state.gradients));
   RankStep trained;
   trained.calls = calls_of(setting, step, rank, state);
-  const bool is_checked = step.kind == PassKind::kSynced && !trained.calls.empty();
+  const bool is_checked = kind_of(step, pass) == PassKind::kSynced && !trained.calls.empty();
   trained.readiness = is_checked ? readiness(rules, pass, trained.calls, state.gradients)
                                  : local_readiness(state.gradients.size(), trained.calls);
   const std::uint32_t reduced = trained.readiness.calls_reduced;
@@ -234,21 +235,31 @@ void write_outcome(const RankReadiness& rank, bool is_blocked, ExpectedRankStep&
   expected.requiring = rank.requiring;
 }
 
-// What the errors of single ranks mean for all. True: some rank withholds what the others need.
+// What the errors of single ranks, and an absent one, mean for all. True: some rank withholds what
+// the others need. An absent rank itself needs nobody, and raises at most what a peer does.
 bool write_outcomes(const Setting& setting, const GroupState& group, const Ranks& active,
-                    const RankSteps& ranks, ExpectedStep& expected) {
+                    const Step& step, const RankSteps& ranks, ExpectedStep& expected) {
   assert(ranks.size() == expected.ranks.size());
   bool is_blocked = false;
+  bool any_own = false;
+  std::optional<std::uint32_t> absent;
   for (const std::uint32_t rank : active) {
     const RankReadiness& readiness = ranks[rank].readiness;
+    if (pass_of(step, rank).absent) {
+      absent = rank;
+      expected.any_error = true;
+      is_blocked = has_collectives(rules_of(setting, group, rank), group.buckets) || is_blocked;
+    }
     if (readiness.error == Error::kNone) continue;
-    expected.any_error = true;
+    expected.any_error = any_own = true;
     if (readiness.is_complete) continue;
     const PassRules rules = rules_of(setting, group, rank);
     is_blocked = withholds_buckets(rules, group.buckets, readiness) || is_blocked;
   }
   for (const std::uint32_t rank : active)
     if (expected.any_error) write_outcome(ranks[rank].readiness, is_blocked, expected.ranks[rank]);
+  if (absent)
+    expected.ranks[*absent].outcome = any_own ? Outcome::kSuccessOrPeerError : Outcome::kSuccess;
   return is_blocked;
 }
 
@@ -279,8 +290,9 @@ void take_results(const Setting& setting, std::vector<Reduced> results, GroupSta
 }
 
 // In plain mode every parameter is reduced; else those that some rank used, in static mode in the
-// first synced pass (G5, G8, P11).
-void reduce_pass(const Setting& setting, GroupState& group, const Ranks& active) {
+// first synced pass (G5, G8, P11). An absent rank, without which there was nothing to start, keeps
+// what it has.
+void reduce_pass(const Setting& setting, GroupState& group, const Ranks& active, const Step& step) {
   const Contributors contributors = contributors_of(group, active);
   const std::uint32_t divisor = divisor_of(setting.options(), group.survivors, active);
   std::vector<bool> is_reduced =
@@ -289,10 +301,14 @@ void reduce_pass(const Setting& setting, GroupState& group, const Ranks& active)
   if (setting.options().mode == Mode::kStatic) group.used_set = is_reduced;
   if (setting.options().mode == Mode::kPlain)
     for (const std::uint32_t parameter : setting.roles.reduced) is_reduced[parameter] = true;
+  std::vector<std::pair<std::uint32_t, Gradients>> of_absent;
+  for (const std::uint32_t rank : active)
+    if (pass_of(step, rank).absent) of_absent.emplace_back(rank, group.ranks[rank].gradients);
   for (const ExpectedBucket& bucket : group.buckets)
     take_results(setting,
                  reduce_bucket(setting, bucket, divisor, is_reduced, contributors, group.power),
                  group);
+  for (auto& [rank, gradients] : of_absent) group.ranks[rank].gradients = std::move(gradients);
 }
 
 // The buckets and the usage map of a pass, in order (T2).
@@ -359,6 +375,7 @@ GroupState close_pass(const Setting& setting, GroupState group, const Ranks& act
                       const Step& step, const RankSteps& ranks) {
   assert(!active.empty());
   for (const std::uint32_t rank : active) {
+    if (pass_of(step, rank).absent) continue;
     RankState& state = group.ranks[rank];
     if (setting.options().mode == Mode::kStatic && !state.hooks_expected)
       state.hooks_expected = ranks[rank].readiness.hooks_run;
@@ -466,8 +483,8 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
   expected.collectives = collectives_of(setting, group, active, events);
   if (events.pass) {
     expected.is_reduced = true;
-    if (!write_outcomes(setting, group, active, ranks, expected))
-      reduce_pass(setting, group, active);
+    if (!write_outcomes(setting, group, active, step, ranks, expected))
+      reduce_pass(setting, group, active, step);
     train_on(setting, group, active, step, ranks);
     group = close_pass(setting, std::move(group), active, step, ranks);
   }
@@ -479,9 +496,15 @@ GroupState run_step(const Setting& setting, GroupState group, std::uint32_t inde
   std::vector<bool> is_ambiguous(setting.program.parameters.size());
   for (const RankStep& each : ranks)
     for (const std::uint32_t p : each.readiness.ambiguous) is_ambiguous[p] = true;
-  for (const std::uint32_t rank : group.survivors)
-    record_rank(setting, group.ranks[rank], is_ambiguous, events.rebuild, record,
+  for (const std::uint32_t rank : group.survivors) {
+    const RankPass& pass = pass_of(step, rank);
+    const bool is_behind =
+        events.rebuild && pass.absent && kind_of(step, pass) != PassKind::kSynced;
+    if (is_behind)  // its buckets are still the old ones
+      for (Gradient& gradient : group.ranks[rank].gradients) gradient.in_bucket = false;
+    record_rank(setting, group.ranks[rank], is_ambiguous, events.rebuild && !is_behind, record,
                 expected.ranks[rank]);
+  }
   return group;
 }
 

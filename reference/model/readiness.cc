@@ -243,15 +243,14 @@ bool is_needed(const PassRules& rules, const ExpectedBucket& bucket) {
   return (bucket.count > 0 && rules.options.hook_result != HookResult::kLocal) || bucket.sparse;
 }
 
-// Whether the ranks start anything together in the pass that they would notice the lack of.
+}  // namespace
+
 bool has_collectives(const PassRules& rules, const std::vector<ExpectedBucket>& buckets) {
   const bool sends_usage = rules.is_dynamic() || (rules.counts_hooks() && !rules.used_set);
   return (sends_usage && !rules.roles.reduced.empty()) || rules.options.join != Join::kNone ||
          std::ranges::any_of(
              buckets, [&](const ExpectedBucket& bucket) { return is_needed(rules, bucket); });
 }
-
-}  // namespace
 
 // A second checkpoint around the whole model may fail the backward before it ends (P1, P12). That
 // error takes the place of an error that would be found at the end.

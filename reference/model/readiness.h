@@ -55,6 +55,9 @@ RankReadiness local_readiness(std::size_t parameters, const Calls& calls);
 RankReadiness readiness(const PassRules& rules, const RankPass& pass, const Calls& calls,
                         const Gradients& gradients);
 
+// Whether the ranks start anything together in the pass that they would notice the lack of.
+bool has_collectives(const PassRules& rules, const std::vector<ExpectedBucket>& buckets);
+
 // Whether a rank with an error withholds a bucket without which no other rank can end its pass.
 bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>& buckets,
                        const RankReadiness& rank);
