@@ -94,6 +94,19 @@ TEST(Case, TwoReducersWaitForEachOtherForAShortTime) {
   EXPECT_EQ(gloo_timeout_ms(value), 7u);
 }
 
+TEST(Case, RanksWaitForAnAbsentOneForAShortTime) {
+  Case value;
+  value.program.world = 2;
+  value.program.steps.resize(1);
+  value.program.steps[0].variants.resize(2);
+  normalize(value);
+  EXPECT_TRUE(never_times_out(value));
+  value.program.steps[0].variants[1].absent = true;
+  normalize(value);
+  EXPECT_FALSE(never_times_out(value));
+  EXPECT_EQ(gloo_timeout_ms(value), kShortTimeoutMs);
+}
+
 TEST(Normalize, DropsDeviationsOfOtherPolicies) {
   Case value;
   value.schedule = {Schedule::Policy::kRandomWalk, 7, {{1, 2}}};

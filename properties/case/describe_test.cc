@@ -70,6 +70,29 @@ TEST(Describe, AParameterUsedInNoSyncAlone) {
             "schedule: default; waits never time out\n");
 }
 
+TEST(Describe, AnAbsentRankAndWhatItDoesMeanwhile) {
+  Case value = with_steps(2, 1, 1);
+  std::vector<reference::RankPass>& variants = value.program.steps[0].variants;
+  variants.resize(1);
+  variants.push_back(variants[0]);
+  variants[1].absent = true;
+  const auto line = [&] {
+    Case normal = value;
+    normalize(normal);
+    const std::string text = describe(normal);
+    const std::size_t begin = text.find("step 0");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(
+      line(),
+      "step 0 (synced): rank 0: backward of p0; rank 1: absent: under no_sync, backward of p0");
+  variants[1].forwards[0].discard = true;
+  EXPECT_EQ(line(),
+            "step 0 (synced): rank 0: backward of p0; rank 1: absent: drops p0, no backward");
+  variants[1].skip = true;
+  EXPECT_EQ(line(), "step 0 (synced): rank 0: backward of p0; rank 1: absent: nothing");
+}
+
 TEST(Describe, TheWayAProgramIsRun) {
   Case value = with_steps(2, 1, 1);
   value.program.options.manual_sync = true;

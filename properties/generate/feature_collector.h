@@ -35,10 +35,6 @@ class FeatureCollector {
   const reference::RankPass& pass_of(const reference::Step& step, std::uint32_t rank) const {
     return step.variants[rank % step.variants.size()];
   }
-  static bool kept(const reference::RankPass& pass) {
-    return std::any_of(pass.forwards.begin(), pass.forwards.end(),
-                       [](const reference::Forward& forward) { return !forward.discard; });
-  }
 
   void parameters();
   void sizes(const reference::Parameter& parameter);

@@ -130,7 +130,7 @@ void FeatureCollector::dropped(const Step& step) {
                               [](const Forward& forward) { return forward.discard; })
                       ? 1
                       : 0;
-    ranks_without_kept += kept(pass) ? 0 : 1;
+    ranks_without_kept += keeps_a_forward(pass) ? 0 : 1;
   }
   const bool synced = step.kind == PassKind::kSynced;
   add_if(synced && ranks_without_kept == program_.world, "synced outputs dropped on all ranks");
@@ -144,7 +144,7 @@ void FeatureCollector::dropped(const Step& step) {
 void FeatureCollector::steps() {
   for (const Step& step : program_.steps) {
     if (step.kind == PassKind::kSynced && program_.options.mode == Mode::kDynamic &&
-        kept(step.variants[0]))
+        keeps_a_forward(step.variants[0]))
       use(step);
     if (step.kind != PassKind::kNoGrad) dropped(step);
     std::size_t skips = 0;
@@ -155,8 +155,8 @@ void FeatureCollector::steps() {
     for (const RankPass& pass : step.variants) {
       if (!pass.absent) continue;
       add_if(pass.skip, "an absent rank that does nothing");
-      add_if(!pass.skip && !kept(pass), "an absent rank that drops all outputs");
-      add_if(!pass.skip && kept(pass), "an absent rank under no_sync");
+      add_if(!pass.skip && !keeps_a_forward(pass), "an absent rank that drops all outputs");
+      add_if(!pass.skip && keeps_a_forward(pass), "an absent rank under no_sync");
     }
   }
   add_if(program_.steps.size() >= 4, "4 steps or more");
@@ -186,7 +186,8 @@ void FeatureCollector::windows() {
         "window kept up to its synced step", "gradients replaced after no_sync",
         "gradients swapped after no_sync"};
     add_if(length > 0, kAfterNoSync[static_cast<std::size_t>(step.zero_grad)]);
-    const bool keeps = length > 0 && step.zero_grad == ZeroGrad::kKeep && kept(step.variants[0]);
+    const bool keeps =
+        length > 0 && step.zero_grad == ZeroGrad::kKeep && keeps_a_forward(step.variants[0]);
     add_if(keeps && length > 1, "accumulation over 3 steps or more");
     const bool only_before = std::any_of(used_before.begin(), used_before.end(),
                                          [&](std::size_t p) { return used.count(p) == 0; });
@@ -289,7 +290,7 @@ void FeatureCollector::static_graph() {
     if (!owns(i)) owners[i] = owners[reference::owner_of(program_, i)];
   std::size_t synced = 0;
   for (const Step& step : program_.steps) {
-    if (step.kind != PassKind::kSynced || !kept(step.variants[0])) continue;
+    if (step.kind != PassKind::kSynced || !keeps_a_forward(step.variants[0])) continue;
     ++synced;
     std::set<std::vector<bool>> reached;
     for (const RankPass& pass : step.variants) {
@@ -314,7 +315,7 @@ void FeatureCollector::views(const reference::Expectation& expected) {
   const bool swaps = !reference::swapped_gradients(program_).empty();
   for (std::size_t s = 0; s < program_.steps.size(); ++s) {
     const Step& step = program_.steps[s];
-    const bool synced = step.kind == PassKind::kSynced && kept(step.variants[0]);
+    const bool synced = step.kind == PassKind::kSynced && keeps_a_forward(step.variants[0]);
     add_if(before && synced && step.zero_grad == ZeroGrad::kKeep,
            "views: gradients kept until the next synced step");
     add_if(before && synced && step.zero_grad == ZeroGrad::kFill,
@@ -348,7 +349,8 @@ void FeatureCollector::rebuilds(const reference::Expectation& expected) {
     add_if(true, "buckets rebuilt");
     add_if(program_.options.views && step.zero_grad != ZeroGrad::kUndefine,
            "buckets rebuilt, gradients as views that are kept");
-    add_if(!kept(step.variants[0]), "buckets rebuilt in a step whose outputs are dropped");
+    add_if(!keeps_a_forward(step.variants[0]),
+           "buckets rebuilt in a step whose outputs are dropped");
   }
 }
 

@@ -18,11 +18,6 @@ using properties::Call;
 using properties::ObservedStep;
 using reference::PassKind;
 
-bool keeps_outputs(const reference::RankPass& pass) {
-  return std::any_of(pass.forwards.begin(), pass.forwards.end(),
-                     [](const reference::Forward& forward) { return !forward.discard; });
-}
-
 // Whether a reducer that refuses work must refuse this call.
 bool is_of_reducers(const reference::Step& step, const reference::RankPass& pass,
                     const Call& call) {
@@ -71,11 +66,11 @@ void StepCalls::run(const reference::Step& step, ObservedStep& observed) {
   hold(step.kind, pass, std::move(outputs));
   if (!observed.status.ok()) return;
   observed.failed_call = kNone;
-  if (step.kind == PassKind::kSynced && keeps_outputs(pass)) state_.train(step.key);
+  if (step.kind == PassKind::kSynced && keeps_a_forward(pass)) state_.train(step.key);
   record_.snapshot(observed, state_);
   // Without outputs that live on, a pass leaves nothing but gradients.
   checks_.end_step(record_,
-                   step.kind == PassKind::kSynced && keeps_outputs(pass) && !pass.hold_outputs);
+                   step.kind == PassKind::kSynced && keeps_a_forward(pass) && !pass.hold_outputs);
 }
 
 void StepCalls::hold(PassKind kind, const reference::RankPass& pass, Outputs outputs) {

@@ -298,7 +298,11 @@ std::function<bool(Changed&)> in_times(
       for (ObservedPassTimes& times : at.step.pass_times) {
         const auto& share =
             reference::share_of(c.program(), c.recorded().expectation, at.rank, times.reducer);
-        if (share.steps[at.step.step].is_reduced && change(at.step.seen_times, times)) return true;
+        const bool is_absent =
+            reference::pass_of(c.program().steps[at.step.step], static_cast<std::uint32_t>(at.rank))
+                .absent;
+        if (share.steps[at.step.step].is_reduced && !is_absent && change(at.step.seen_times, times))
+          return true;
       }
       return false;
     });
