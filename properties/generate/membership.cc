@@ -99,14 +99,21 @@ void draw_groups(Random random, const GenerateOptions& options, Program& program
 
 void draw_absent_rank(Random random, const GenerateOptions& options, Case& value) {
   const Capabilities can = options.capabilities;
-  Program changed = value.program;
   const bool is_able = can.has(Capability::kAbsent) && can.has(Capability::kErrors) &&
-                       can.has(Capability::kRecovery) && !changed.steps.empty();
+                       can.has(Capability::kRecovery) && !value.program.steps.empty();
   const auto& plan = value.faults.faults;
   const bool is_faulty = std::any_of(plan.begin(), plan.end(), [](const faults::Fault& each) {
     return !faults::is_benign(each.kind);
   });
-  if (!random.percent(12) || !is_able || is_faulty) return;
+  // In real time ranks wait for seconds.
+  using Lane = GenerateOptions::Lane;
+  const std::uint32_t percent = options.lane == Lane::kSim    ? 26
+                                : options.lane == Lane::kGloo ? 6
+                                                              : 0;
+  if (!random.percent(percent) || !is_able || is_faulty) return;
+  // Most programs in plain mode are legal, and stay so.
+  if (value.program.options.mode == reference::Mode::kPlain && !fails(value.program)) return;
+  Program changed = value.program;
   Step& step = changed.steps[random.below(static_cast<std::uint32_t>(changed.steps.size()))];
   const std::size_t shared = step.variants.size();
   for (std::size_t rank = shared; rank < changed.world; ++rank)

@@ -19,6 +19,7 @@
 #include "properties/oracle/test_corruption.h"
 #include "properties/run/case_runner.h"
 #include "reference/arithmetic.h"
+#include "reference/model/engine.h"
 
 namespace lockstep::properties {
 namespace {
