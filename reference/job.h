@@ -186,8 +186,8 @@ struct Forward {
   // Here `back` counts from the end: node count - 1 - back % count. No two are the same slot of
   // the same node after normalize().
   std::vector<Input> outputs;
-  // The number of outputs without a graph (constants, metrics) that follow these. No backward call
-  // starts from them, and roots do not count them; in all else they are outputs.
+  // The number of outputs without a graph (constants, metrics) that follow these. Roots do not
+  // count them; in all else they are outputs.
   std::uint32_t constants = 0;
 };
 
@@ -214,6 +214,11 @@ struct Backward {
   // With `held`, in synced steps alone, and not with early termination: the call starts from held
   // outputs of synced forwards. Their pass is complete, so the call is refused (P7).
   bool held_synced = false;
+  // The outputs without a graph of the forwards that have run come before the roots. They change
+  // nothing. After normalize() it is true only where the pass keeps one forward, which has such
+  // outputs, and in calls of the pass, or of a step that is local as a whole: a constant of another
+  // forward would bring that one into the backward.
+  bool with_constants = false;
 };
 
 // Whether the rank runs its forward in a checkpoint around the whole model.

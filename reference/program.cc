@@ -173,7 +173,8 @@ void limit_order(const Program& program, PassKind kind, RankPass& pass) {
 }
 
 bool does_more(const Backward& call) {
-  return call.evaluates || call.zeroes || call.updates || call.drops || call.held;
+  return call.evaluates || call.zeroes || call.updates || call.drops || call.held ||
+         call.with_constants;
 }
 
 // Limits what ranks do between calls, as Backward says. Call limit_order() before.
@@ -184,6 +185,9 @@ void limit_between(const Program& program, const Step& step, RankPass& pass) {
   const bool can_zero = step.zero_grad == ZeroGrad::kUndefine || step.zero_grad == ZeroGrad::kFill;
   const bool has_replicas = std::ranges::any_of(
       program.parameters, [](const Parameter& each) { return each.copy_of > 0; });
+  const auto kept = std::ranges::find(pass.forwards, false, &Forward::discard);
+  const bool has_constants =
+      std::ranges::count(pass.forwards, false, &Forward::discard) == 1 && kept->constants > 0;
   bool has_begun = false;  // some call has started at an output of the pass
   for (Backward& call : pass.backwards) {
     if (!are_called) call.evaluates = call.zeroes = call.updates = call.drops = call.held = false;
@@ -191,8 +195,11 @@ void limit_between(const Program& program, const Step& step, RankPass& pass) {
     if (!call.held || kind != PassKind::kSynced || is_excluded(&Backward::held_synced, program))
       call.held_synced = false;
     if (has_replicas && has_begun) call.evaluates = false;
-    has_begun = has_begun || (kind == PassKind::kSynced && are_called &&
-                              starts_synced(pass, call, pass.forwards.size()));
+    const bool is_synced =
+        kind == PassKind::kSynced && are_called && starts_synced(pass, call, pass.forwards.size());
+    const bool is_local = kind == PassKind::kNoSync && are_called && !call.held;
+    if (!has_constants || !(is_synced || is_local)) call.with_constants = false;
+    has_begun = has_begun || is_synced;
   }
 }
 

@@ -52,6 +52,7 @@ inline RankPass any_pass(Random& random) {
     forward.local = number(random, 2) == 0;
     forward.nodes = any_nodes(random, 0);
     forward.outputs = any_inputs(random);
+    forward.constants = number(random, 6);
   }
   pass.backwards.resize(number(random, 6));
   for (Backward& backward : pass.backwards) {
@@ -64,6 +65,7 @@ inline RankPass any_pass(Random& random) {
     backward.drops = number(random, 4) == 0;
     backward.held = number(random, 4) == 0;
     backward.held_synced = number(random, 2) == 0;
+    backward.with_constants = number(random, 4) == 0;
   }
   return pass;
 }

@@ -216,7 +216,8 @@ std::string describe_calls(const RankPass& pass, const std::vector<std::string>&
     }
     std::vector<std::string> names;
     for (const std::size_t root : roots) names.push_back(outputs[root]);
-    calls.push_back(call.roots.empty() ? all : fmt::format("{}", fmt::join(names, ", ")));
+    calls.push_back((call.with_constants ? "constants, " : "") +
+                    (call.roots.empty() ? all : fmt::format("{}", fmt::join(names, ", "))));
   }
   if (calls.empty()) calls.push_back(all);
   std::string out = "backward of " + fmt::format("{}", fmt::join(calls, ", then of "));

@@ -81,7 +81,11 @@ struct Table<reference::Backward> {
       field("updates", &R::updates, {.clause = "S3", .needs = kBetween}),
       field("drops", &R::drops, {.clause = "P5", .needs = kBetween}),
       field("held", &R::held, {.clause = "P1", .needs = kLaterBackward}),
-      field("held_synced", &R::held_synced, {.clause = "P7", .needs = kLaterBackward}));
+      field("held_synced", &R::held_synced, {.clause = "P7", .needs = kLaterBackward}),
+      field("with_constants", &R::with_constants,
+            {.clause = "P5",
+             .needs = kConstants,
+             .feature = "a backward from outputs without a graph, too"}));
 };
 
 template <>

@@ -133,6 +133,7 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   draw_recompute(random_for("recomp"), options, out.program);
   draw_interleaved(random_for("calls-order"), options, out.program);
   draw_between(random_for("between"), options, out.program);
+  draw_constant_roots(random_for("constant-roots"), out.program);
   draw_call_faults(random_for("calls"), options, out);
   draw_device_faults(random_for("device-calls"), options, out);
   draw_long_pause(random_for("pause"), options, out);

@@ -503,4 +503,16 @@ void draw_outputs(Random random, const Capabilities& can, Program& program) {
   }
 }
 
+void draw_constant_roots(Random random, Program& program) {
+  if (!random.percent(50)) return;
+  for (Step& step : program.steps)
+    for (RankPass& pass : step.variants) {
+      const bool has_constants = std::ranges::any_of(pass.forwards, &reference::Forward::constants);
+      if (!has_constants || pass.recompute != reference::Recompute::kNone) continue;
+      if (pass.backwards.empty()) pass.backwards.emplace_back();
+      for (reference::Backward& call : pass.backwards) call.with_constants = random.percent(50);
+    }
+  normalize(program);
+}
+
 }  // namespace lockstep::properties

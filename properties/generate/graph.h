@@ -66,6 +66,9 @@ reference::RankPass draw_pass(Random& random, const GraphFeatures& features, con
 // What becomes of the outputs of each pass, beside its backward calls.
 void draw_outputs(Random random, const Capabilities& can, reference::Program& program);
 
+// Which backward calls start from outputs without a graph, too. Call it after all that draws calls.
+void draw_constant_roots(Random random, reference::Program& program);
+
 // Calls f(node) for each node of the list, and of the bodies of checkpoints in it.
 template <typename List, typename F>
 void for_each_node_in(List& nodes, const F& f) {

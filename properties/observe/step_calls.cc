@@ -237,7 +237,9 @@ Status StepCalls::run_backward(const reference::RankPass& pass, std::uint32_t ca
   const bool is_last = call + 1 == reference::call_count(pass);
   const reference::Backward& backward = reference::backward_of(pass, call);
   const std::vector<Edge>& held = held_roots_[backward.held_synced ? 1 : 0];
-  const std::vector<Edge> roots = choose_roots(pass, call, backward.held ? held : outputs.kept);
+  std::vector<Edge> roots = choose_roots(pass, call, backward.held ? held : outputs.kept);
+  if (backward.with_constants && !roots.empty())
+    roots.insert(roots.begin(), outputs.constants.begin(), outputs.constants.end());
   const std::vector<Tensor> gradients(roots.size(), one_);
   if (is_last && !pass.keep_outputs) outputs = {};
   const bool is_synced = reference::is_synced_call(pass, call);
