@@ -11,7 +11,7 @@ mkdir "$TMPDIR"
 claim "every mode and both floors run, and nothing is wrong"
 run "$program" --only tiny,first_pass,overlap --repetitions 1 --commit abc --json rows.json
 expect_code 0
-for mode in flat buckets buckets_copied view copying rank_ordered verified; do
+for mode in flat buckets buckets_copied memory view copying view_tcp copying_tcp rank_ordered verified; do
   for ranks in 2 4; do expect_text "^tiny +$ranks +$mode .* 0\$"; done
 done
 for mode in first_copying later_copying first_view later_view; do expect_text "^tiny +4 +$mode .* 0\$"; done
@@ -31,7 +31,7 @@ for mode in rank_ordered verified; do expect_text "^all_reduce_1MiB +2 +$mode .*
 claim "one element that is wrong is seen in every row"
 run "$program" --only tiny --ranks 2 --repetitions 1 --spoil --json spoiled.json
 expect_code 65
-expect_text 'reducer_benchmark: 7 elements are wrong'
+expect_text 'reducer_benchmark: 10 elements are wrong'
 run grep -c '"wrong": 1$' spoiled.json
 expect_text '^7$'
 

@@ -2,119 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <utility>
 
-#include "properties/oracle/test_observed.h"
+#include "properties/oracle/test_judged.h"
 
 namespace lockstep::properties {
 namespace {
 
-// Two ranks, one parameter, one synced step. A correct observation comes from the simulator, and
-// each test corrupts one part of it.
-class JudgeTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    reference::Parameter parameter;
-    parameter.sizes = {3};
-    case_.program.parameters = {parameter};
-    reference::Forward forward;
-    forward.nodes.resize(1);
-    forward.outputs.resize(1);
-    reference::RankPass pass;
-    pass.forwards = {forward};
-    reference::Step step;
-    step.variants = {pass};
-    case_.program.steps = {step};
-    observe();
-  }
-
-  // The same with parameters of these sizes, used one after the other, in two steps, with options.
-  void use(const std::vector<std::uint32_t>& sizes,
-           const std::function<void(reference::Replicated&)>& set) {
-    reference::Program& program = case_.program;
-    set(program.options);
-    program.parameters.clear();
-    std::vector<std::uint32_t> all;
-    for (std::uint32_t p = 0; p < sizes.size(); ++p) {
-      all.push_back(p);
-      program.parameters.push_back({.sizes = {sizes[p]}});
-    }
-    program.steps[0].variants[0] = pass_of(all);
-    program.steps.push_back(program.steps[0]);
-    observe();
-  }
-
-  void observe() {
-    reference::normalize(case_.program);
-    CaseRunner runner(LaneKind::kSim, Subject{});
-    const Verdict found = runner.run(case_);
-    ASSERT_TRUE(found.ok()) << found.message;
-    observation_ = runner.observation();
-    // The flight records do not contain what a test corrupts; diagnosis_test.cc tests them.
-    for (RankObservation& rank : observation_.ranks) rank.records.clear();
-    expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(), {},
-                                           observation_.ready_orders()));
-  }
-
-  Verdict verdict() const { return judge(case_, expectation_, observation_); }
-  void expect(Failing failing, const std::string& oracle) const {
-    EXPECT_EQ(verdict().failing, failing) << verdict().message;
-    EXPECT_EQ(verdict().oracle, oracle);
-  }
-  ObservedStep& step(std::size_t rank, std::size_t index) {
-    return observation_.ranks[rank].steps[index];
-  }
-  ObservedStep& step(std::size_t rank) {
-    return step(rank, observation_.ranks[rank].steps.size() - 1);
-  }
-  void fail(std::size_t rank, Code code) {
-    Failure failure;
-    failure.code = code;
-    failure.rank = failure.reported_by = static_cast<int>(rank);
-    failure.pass = 0;
-    failure.definite = code == Code::kMismatch;
-    failure.detail = failure.definite ? "rank 0 entered one collective; rank 1 entered another one"
-                                      : "what the test makes up";
-    step(rank).status = failure;
-    step(rank).poisoned = true;
-    step(rank).gradients.clear();
-  }
-
-  Case case_;
-  Expected expectation_;
-  Observation observation_;
-};
-
 TEST_F(JudgeTest, ARightObservationIsLeftAlone) {
   EXPECT_TRUE(verdict().ok()) << verdict().message;
-}
-
-TEST_F(JudgeTest, P8TheOthersHaveToNameAnAbsentRankInTheSameStep) {
-  std::vector<reference::RankPass>& variants = case_.program.steps[0].variants;
-  variants.push_back(variants[0]);
-  variants[1].absent = true;
-  case_.program.steps.push_back(case_.program.steps[0]);
-  case_.program.steps[1].variants.resize(1);
-  observe();
-  EXPECT_TRUE(verdict().ok()) << verdict().message;
-  const Observation right = observation_;
-  EXPECT_EQ(step(0, 0).status.code(), Code::kTimeout);
-  EXPECT_TRUE(step(1, 0).status.ok());
-  step(0, 0).status.failure().suspect = 0;
-  expect(Failing::kWrongError, "error");
-  observation_ = right;
-  step(0, 0).status = Status(Code::kIncomplete, "what the test makes up");
-  expect(Failing::kWrongError, "error");
-  observation_ = right;
-  step(0, 0).status = Status();
-  expect(Failing::kWrongError, "error");
-  observation_ = right;
-  step(1, 0).collectives.push_back(step(1, 1).collectives.at(0));
-  expect(Failing::kWrongBits, "trace");
-  observation_ = right;
-  observation_.ranks[1].bits[step(1, 0).gradients[0].offset] ^= 1;
-  expect(Failing::kWrongBits, "bits");
 }
 
 TEST_F(JudgeTest, OneWrongBitOnAllRanksIsSeen) {
