@@ -33,7 +33,7 @@ run "$program" --only tiny --ranks 2 --repetitions 1 --spoil --json spoiled.json
 expect_code 65
 expect_text 'reducer_benchmark: 10 elements are wrong'
 run grep -c '"wrong": 1$' spoiled.json
-expect_text '^7$'
+expect_text '^10$'
 
 claim "what makes no sense is refused in one line, and leaves no file"
 for wrong in "--ranks 3" "--only nothing" "--repetitions 0" "--fast" "--json $scratch/no/such/folder"; do

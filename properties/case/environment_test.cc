@@ -53,6 +53,7 @@ TEST(Environment, WhatMeansNothingInACaseIsItsDefault) {
       "uses_ended_group"};
   const std::set<std::string> of_join = {"unlike_join", "unlike_rank", "unlike_terminates",
                                          "unlike_divides_active"};
+  const std::set<std::string> of_gloo = {"shares_memory"};
   const std::set<std::string> of_nccl = {
       "nccl", "shrinks", "keeps", "scales_down", "late_peer", "excludes_twice", "lacks_shrink"};
   const std::set<std::string> of_calls = {"shrink_fails_on", "revoke_fails_on",
@@ -65,9 +66,9 @@ TEST(Environment, WhatMeansNothingInACaseIsItsDefault) {
     value.environment = all_set();
     EXPECT_EQ(fields_set(value), expected);
   };
-  check(Transport::kHost, false, {of_join});
-  check(Transport::kHost, true, {});
-  check(Transport::kStaged, false, {of_join});
+  check(Transport::kHost, false, {of_gloo, of_join});
+  check(Transport::kHost, true, {of_gloo});
+  check(Transport::kStaged, false, {of_gloo, of_join});
   check(Transport::kNccl, false, {of_nccl});
   check(Transport::kNccl, true, {of_nccl, of_calls});
 }
