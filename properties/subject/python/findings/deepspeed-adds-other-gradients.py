@@ -1,6 +1,6 @@
-"""DeepSpeed's ZeRO, stage 2. Both ranks use p and q, one after the other on rank 0 and the other way round on rank 1. A
-bucket holds gradients in the order in which they came: those of p are added to those of q, silently. Expected: the mean of
-each."""
+"""DeepSpeed's ZeRO, stage 2. Both ranks use p and q, one after the other on rank 0, the other way round on rank 1. A
+bucket holds gradients in the order in which they came: those of p are added to those of q, silently. Expected: the
+mean of each."""
 
 import os
 
