@@ -146,9 +146,10 @@ void HostMemory::open(std::string_view text) {
   file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file_ < 0) return refuse(reason("opening the memory of rank 0"));
   struct stat found {};
+  const int seals = ::fcntl(file_, F_GET_SEALS);  // The system may have added one of its own.
   const bool is_whole = ::fstat(file_, &found) == 0 &&
-                        found.st_size == static_cast<off_t>(bytes()) &&
-                        ::fcntl(file_, F_GET_SEALS) == kSeals;
+                        found.st_size == static_cast<off_t>(bytes()) && seals >= 0 &&
+                        (seals & kSeals) == kSeals;
   if (!is_whole) return refuse(other);
   if (std::string problem = map(file_); !problem.empty()) return refuse(std::move(problem));
   if (!std::equal(invitation.secret.begin(), invitation.secret.end(), memory_)) refuse(other);
