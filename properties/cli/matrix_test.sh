@@ -107,8 +107,15 @@ if [[ -x $(dirname -- "$program")/lockstep-torch ]]; then
     expect 71 "torch (hosts)" "$program" matrix --subjects torch --faults rank_exit,net_partition --netns 2 --ranks 2 --jobs 2 --out far
     fault=$(grep -m1 'before the first bucket, 2 ranks' out)
     [[ $fault =~ 'wrong error (known)' ]] || fail "a killed rank: $fault"
+    # Where all processors are busy, PyTorch's ranks may give up before the partition begins, and the cell says that the fault did
+    # nothing. That shows nothing of the partition, so the cells are run again, twice at the most.
+    cell() { sed -n '/^net_partition: all its packets/,/^net_partition: what it sends/p' out | grep "^ *$1, 2 ranks"; }
+    for attempt in 1 2 3; do
+      [[ $(cell construction)$(cell 'before the first bucket') == *'did nothing'* && $attempt -lt 3 ]] || break
+      expect 71 "torch (hosts)" "$program" matrix --subjects torch --faults net_partition --netns 2 --ranks 2 --jobs 2 --out far
+    done
     for phase in construction 'before the first bucket'; do
-      fault=$(sed -n '/^net_partition: all its packets/,/^net_partition: what it sends/p' out | grep "^ *$phase, 2 ranks")
+      fault=$(cell "$phase")
       [[ $fault =~ 'wrong error' && ! $fault =~ 'did nothing' ]] || fail "a partition that nobody noticed: $phase: $fault"
     done
   fi
