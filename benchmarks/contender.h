@@ -84,7 +84,8 @@ class FlatSum final : public Contender {
   std::shared_ptr<::gloo::Context> context_;
 };
 
-// What no sum of elements in memory can be faster than: each rank reads two arrays, and writes one.
+// MemoryPass is a lower bound for a sum of elements in memory: each rank reads two arrays of the
+// workload's size and writes one, without any other rank.
 class MemoryPass final : public Contender {
  public:
   explicit MemoryPass(std::int64_t elements);

@@ -44,7 +44,7 @@ class FiberSleep final : public SharedRounds::Sleep {
   platform::CondVar rung_{"test.bells.rung"};
 };
 
-// What the ranks run, all of them alike.
+// A collective that all ranks run alike.
 struct Shared {
   Collective collective;
   std::uint32_t values = 0;  // decides the ranks' elements

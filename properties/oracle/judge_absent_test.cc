@@ -1,4 +1,4 @@
-// What the judge expects of a pass in which one rank is absent (P8).
+// The judge sees what is wrong with a pass in which one rank is absent (P8).
 #include "properties/oracle/test_judged.h"
 
 namespace lockstep::properties {

@@ -14,8 +14,9 @@ namespace lockstep::properties {
 
 // Two ranks, one parameter, one synced step. A correct observation comes from the simulator, and
 // each test corrupts one part of it.
-class JudgeTest : public ::testing::Test {
+class JudgeTest : public ObservedCaseTest {
  protected:
+  JudgeTest() : ObservedCaseTest(1) {}
   void SetUp() override {
     reference::Parameter parameter;
     parameter.sizes = {3};
@@ -48,15 +49,9 @@ class JudgeTest : public ::testing::Test {
   }
 
   void observe() {
-    reference::normalize(case_.program);
-    CaseRunner runner(LaneKind::kSim, Subject{});
-    const Verdict found = runner.run(case_);
-    ASSERT_TRUE(found.ok()) << found.message;
-    observation_ = runner.observation();
+    ObservedCaseTest::observe();
     // The flight records do not contain what a test corrupts; diagnosis_test.cc tests them.
     for (RankObservation& rank : observation_.ranks) rank.records.clear();
-    expectation_ = Expected(reference::run(case_.program, reference::Contract::lockstep(), {},
-                                           observation_.ready_orders()));
   }
 
   Verdict verdict() const { return judge(case_, expectation_, observation_); }
@@ -82,10 +77,6 @@ class JudgeTest : public ::testing::Test {
     step(rank).poisoned = true;
     step(rank).gradients.clear();
   }
-
-  Case case_;
-  Expected expectation_;
-  Observation observation_;
 };
 
 }  // namespace lockstep::properties

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "reducer/base/check.h"
 #include "reducer/tensor/half.h"
 
 #if defined(__x86_64__)
@@ -181,6 +182,24 @@ ScaledSumFunction scaled_sum_function(DType dtype) {
   if (dtype == DType::kFloat64) return scaled_sum<double>;
   if (dtype == DType::kFloat32) return scaled_sum<float>;
   return nullptr;
+}
+
+void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
+                  std::size_t bytes, std::uint64_t ranks, std::byte* sum) {
+  LOCKSTEP_CHECK_LT(1u, ranks);
+  LOCKSTEP_CHECK_LE(bytes, stride);
+  LOCKSTEP_CHECK_EQ(bytes % size_of(collective.dtype), 0u);
+  const std::size_t elements = bytes / size_of(collective.dtype);
+  if (collective.factor == 1.0) {
+    std::memcpy(sum, parts, bytes);
+    for (std::uint64_t r = 1; r < ranks; ++r)
+      sum_function(collective.dtype)(sum, sum, parts + r * stride, elements);
+    return;
+  }
+  const auto add = scaled_sum_function(collective.dtype);
+  add(sum, parts, parts + stride, elements, collective.factor, Scaled::kBoth);
+  for (std::uint64_t r = 2; r < ranks; ++r)
+    add(sum, sum, parts + r * stride, elements, collective.factor, Scaled::kIncoming);
 }
 
 SumFunction sum_function(DType dtype) {

@@ -1,5 +1,6 @@
-// The sums that Gloo's all-reduce calls for each segment that arrives: out[i] = local[i] +
-// incoming[i], each rounded to the dtype, as the declared order of additions demands (contract G3).
+// The sums of the host's process groups; Gloo's all-reduce calls them for each segment that
+// arrives: out[i] = local[i] + incoming[i], each rounded to the dtype, as the declared order of
+// additions demands (contract G3).
 //
 // float64 and float32 use the IEEE addition. float16 and bfloat16 widen both operands to float,
 // add, and round to nearest even; the float sum of two 16-bit floats, rounded again, equals the
@@ -13,7 +14,7 @@
 #include <cstdint>
 
 #include "reducer/base/dtype.h"
-#include "reducer/platform/platform.h"
+#include "reducer/comm/process_group.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -32,6 +33,11 @@ using ScaledSumFunction = void (*)(void* out, const void* local, const void* inc
 
 // For float32 and float64; null for other dtypes. `factor` must be a value of the dtype.
 ScaledSumFunction scaled_sum_function(DType dtype);
+
+// Computes sum = ((x0 + x1) + x2) + ... of the pieces of all ranks, scaled as the collective says.
+// A piece has `bytes` bytes, and the pieces are `stride` bytes apart.
+void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
+                  std::size_t bytes, std::uint64_t ranks, std::byte* sum);
 
 // The float16 sum without the processor's conversion instructions. sum_function() returns it where
 // there are none; it is declared here for the test that compares the two.

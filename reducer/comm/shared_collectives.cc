@@ -10,10 +10,11 @@ namespace lockstep {
 inline namespace LOCKSTEP_NS {
 namespace {
 
-// What all ranks add themselves, instead of a part each, to save a round. With many ranks the
-// additions cost more than the round.
+// If the elements of all ranks together have no more bytes, every rank adds all of them itself,
+// which saves a round. With more of them the additions cost more than the round.
 constexpr std::size_t kSmallBytes = 32 << 10;
-// What is added at once, so that a sum of several ranks stays in the first cache.
+// A rank adds so many bytes of all ranks before it goes on, so that the sum stays in its first
+// cache.
 constexpr std::size_t kBlockBytes = 16 << 10;
 
 std::size_t bytes_of(const Collective& collective) {
@@ -134,8 +135,7 @@ bool SharedCollective::all_reduce(const Collective& collective) {
   const auto self = static_cast<std::size_t>(rounds_.rank());
   const std::size_t all = bytes_of(collective);
   if (all * ranks <= kSmallBytes && all <= room()) return all_reduce_small(collective);
-  const std::size_t longest = room() / SharedRounds::kAlignment * SharedRounds::kAlignment;
-  return in_pieces(all, longest, [&](std::size_t first, std::size_t bytes) {
+  return in_pieces(all, room(), [&](std::size_t first, std::size_t bytes) {
     std::byte* const data = collective.data + first;
     // The parts of the ranks begin at cache lines.
     const std::size_t lines =
@@ -216,12 +216,8 @@ class SharedCollective::Frames final : public FrameExchange {
 
   void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
                     std::size_t bytes, std::byte* sum) override {
-    Collective ordered = collective;
-    ordered.reduction = Reduction::kRankOrdered;
-    const auto source_of = [&](int rank) {
-      return parts + static_cast<std::size_t>(rank) * stride;
-    };
-    shared_.add(ordered, 0, bytes, source_of, sum);
+    const auto ranks = static_cast<std::uint64_t>(size());
+    lockstep::add_in_order(collective, parts, stride, bytes, ranks, sum);
   }
 
  private:

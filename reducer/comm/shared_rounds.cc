@@ -76,7 +76,7 @@ SharedRounds::End SharedRounds::await(int peer, Waiter& waiter) {
     const std::uint32_t seen = mine.bell.load();
     mine.waits_for.store(static_cast<std::uint32_t>(peer) + 1);
     platform::yield();
-    // What a peer wrote before it went counts, so this is asked first.
+    // The peer may have come before it went, so whether it went is looked at first.
     const bool is_lost = is_lost_[static_cast<std::size_t>(peer)].load();
     const bool has_ended = has_come(peer);
     const bool is_interrupted = is_interrupted_.load();

@@ -67,7 +67,7 @@ class SharedRounds {
   // Where this rank writes before its next exchange().
   std::byte* place() { return place_at(rank_, round_ + 1); }
   End exchange(Waiter& waiter);
-  // What `rank` wrote before the latest exchange(), also if that is this rank.
+  // Returns what `rank`, which may be this rank, wrote before the latest exchange().
   const std::byte* place_of(int rank) const { return place_at(rank, round_); }
 
   // Ends the wait of this rank, and every later one that has something to wait for.

@@ -1,5 +1,5 @@
-// What a worker of a process group shows of its waits: how far the group has come, and which peer
-// the worker waits for. The group's watchdog reads both.
+// A worker of a process group shows here how far the group has come, and which peer the worker
+// waits for. The group's watchdog reads both.
 //
 // Threads: any thread notes a step; the worker writes its Waiter, and the watchdog reads it.
 #pragma once

@@ -142,24 +142,6 @@ void all_gather(const Collective& collective, const std::shared_ptr<::gloo::Cont
 
 }  // namespace
 
-void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
-                  std::size_t bytes, std::uint64_t ranks, std::byte* sum) {
-  LOCKSTEP_CHECK_LT(1u, ranks);
-  LOCKSTEP_CHECK_LE(bytes, stride);
-  LOCKSTEP_CHECK_EQ(bytes % size_of(collective.dtype), 0u);
-  const std::size_t elements = bytes / size_of(collective.dtype);
-  if (collective.factor == 1.0) {
-    std::memcpy(sum, parts, bytes);
-    for (std::uint64_t r = 1; r < ranks; ++r)
-      sum_function(collective.dtype)(sum, sum, parts + r * stride, elements);
-    return;
-  }
-  const auto add = scaled_sum_function(collective.dtype);
-  add(sum, parts, parts + stride, elements, collective.factor, Scaled::kBoth);
-  for (std::uint64_t r = 2; r < ranks; ++r)
-    add(sum, sum, parts + r * stride, elements, collective.factor, Scaled::kIncoming);
-}
-
 void run_alone(const Collective& collective) {
   if (collective.op != Op::kAllGather || collective.count == 0) return;
   if (collective.gathered != collective.data)

@@ -23,10 +23,5 @@ void run_alone(const Collective& collective);
 void run_collective(const Collective& collective, const std::shared_ptr<::gloo::Context>& context,
                     std::uint32_t tag, const GlooOptions& options, std::vector<std::byte>& scratch);
 
-// Computes sum = ((x0 + x1) + x2) + ... of the ranks' pieces, which have `bytes` bytes and are
-// `stride` bytes apart.
-void add_in_order(const Collective& collective, const std::byte* parts, std::size_t stride,
-                  std::size_t bytes, std::uint64_t ranks, std::byte* sum);
-
 }  // namespace LOCKSTEP_NS
 }  // namespace lockstep

@@ -38,8 +38,8 @@ struct GlooContextOptions {
   platform::Duration timeout = std::chrono::seconds(30);  // The timeout of connecting.
   // The address of this rank, which the other ranks must be able to reach.
   std::string address = "127.0.0.1";
-  // Whether the payload goes through memory if all ranks run on this host (host_memory.h); the
-  // connections then only tell the ranks of failures. All ranks use it, or none does.
+  // If true, and if all ranks run on this host, the payload goes through memory (host_memory.h),
+  // and the connections only tell the ranks of failures. All ranks use the memory, or none does.
   bool share_memory = true;
   // The Gloo device to use, for the payload, too; null means shared_device(address) of device.h.
   // Tests pass a wrapped one.

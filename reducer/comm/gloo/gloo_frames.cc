@@ -3,7 +3,7 @@
 #include <gloo/types.h>
 
 #include "reducer/base/check.h"
-#include "reducer/comm/gloo/collectives.h"
+#include "reducer/comm/reduce_functions.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {

@@ -31,7 +31,7 @@ inline GlooContextOptions tested_connection() {
   return connection;
 }
 
-// As GlooProcessGroup::connect() without options of the connection.
+// Connects as GlooProcessGroup::connect() does, over the connections under test.
 inline Result<Group> connect_rank(std::shared_ptr<Store> store, int rank, int size,
                                   const GlooOptions& options) {
   GlooContextOptions connection = tested_connection();
