@@ -241,6 +241,14 @@ std::string value_in(const NcclFacts& facts, const std::string& section, const s
   return value == found->second.end() ? kAbsent : value->second;
 }
 
+std::string head_of(const std::vector<NcclColumn>& columns) {
+  std::string out = "| |";
+  for (const NcclColumn& column : columns) out += " " + column.name + " |";
+  out += "\n|---|";
+  for (std::size_t i = 0; i < columns.size(); ++i) out += "---|";
+  return out + "\n";
+}
+
 // A table of a section, with a column a version. `only_changes` leaves out what all have alike.
 std::string table_of(const std::string& section, const std::vector<NcclColumn>& columns,
                      const std::vector<NcclFacts>& facts, bool only_changes) {
@@ -248,13 +256,7 @@ std::string table_of(const std::string& section, const std::vector<NcclColumn>& 
   for (const NcclFacts& one : facts)
     if (const auto found = one.find(section); found != one.end())
       for (const auto& [name, value] : found->second) names.insert(name);
-  std::string out = "| |";
-  std::string line = "|---|";
-  for (const NcclColumn& column : columns) {
-    out += " " + column.name + " |";
-    line += "---|";
-  }
-  out += "\n" + line + "\n";
+  std::string out = head_of(columns);
   std::size_t alike = 0;
   for (const std::string& name : names) {
     std::set<std::string> values;
@@ -306,13 +308,7 @@ std::string summary_of(const std::vector<NcclColumn>& columns) {
          return fmt::format("{:.0f}", slowest);
        }},
   };
-  std::string out = "| |";
-  std::string line = "|---|";
-  for (const NcclColumn& column : columns) {
-    out += " " + column.name + " |";
-    line += "---|";
-  }
-  out += "\n" + line + "\n";
+  std::string out = head_of(columns);
   for (const Row& row : kRows) {
     out += fmt::format("| {} |", row.name);
     for (const NcclColumn& column : columns) out += " " + row.value(column) + " |";

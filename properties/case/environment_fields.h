@@ -160,7 +160,13 @@ struct Table<Environment> {
             {.phrase = "over Gloo, ranks share memory",
              .feature = "ranks share memory",
              .percent = 35,
-             .change = "shared memory"}));
+             .change = "shared memory"}),
+      field("leaves_at_once", &R::leaves_at_once,
+            {.clause = "F5",
+             .phrase = "ranks that are done leave their group at once",
+             .feature = "ranks leave at once",
+             .percent = 70,
+             .change = "leaving at once"}));
 };
 
 }  // namespace lockstep::properties::fields

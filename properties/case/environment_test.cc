@@ -54,21 +54,28 @@ TEST(Environment, WhatMeansNothingInACaseIsItsDefault) {
   const std::set<std::string> of_join = {"unlike_join", "unlike_rank", "unlike_terminates",
                                          "unlike_divides_active"};
   const std::set<std::string> of_gloo = {"shares_memory"};
+  const std::set<std::string> of_leaving = {"leaves_at_once"};
   const std::set<std::string> of_nccl = {
       "nccl", "shrinks", "keeps", "scales_down", "late_peer", "excludes_twice", "lacks_shrink"};
   const std::set<std::string> of_calls = {"shrink_fails_on", "revoke_fails_on",
                                           "revoke_fails_late"};
+  bool leaves_at_once = false;
   const auto check = [&](Transport transport, bool has_fault,
                          const std::vector<std::set<std::string>>& parts) {
     std::set<std::string> expected = everywhere;
     for (const auto& part : parts) expected.insert(part.begin(), part.end());
     Case value = three_ranks(transport, has_fault);
     value.environment = all_set();
+    value.environment.leaves_at_once = leaves_at_once;
     EXPECT_EQ(fields_set(value), expected);
   };
   check(Transport::kHost, false, {of_gloo, of_join});
   check(Transport::kHost, true, {of_gloo});
   check(Transport::kStaged, false, {of_gloo, of_join});
+  leaves_at_once = true;
+  check(Transport::kHost, false, {of_gloo, of_leaving});
+  check(Transport::kHost, true, {of_gloo});
+  check(Transport::kStaged, false, {of_gloo, of_leaving});
   check(Transport::kNccl, false, {of_nccl});
   check(Transport::kNccl, true, {of_nccl, of_calls});
 }
@@ -118,10 +125,11 @@ TEST(Environment, EveryFieldHasAPhraseAndAChangeOfItsOwn) {
     value.environment = all_set();
     Case host = three_ranks(Transport::kHost, false);
     host.environment = all_set();
-    const std::string with = describe(value) + describe(host);
-    field.get(value.environment) = field.get(simplest);
-    field.get(host.environment) = field.get(simplest);
-    EXPECT_NE(describe(value) + describe(host), with) << field.name;
+    Case staying = host;  // in which a last join may differ
+    staying.environment.leaves_at_once = false;
+    const std::string with = describe(value) + describe(host) + describe(staying);
+    for (Case* each : {&value, &host, &staying}) field.get(each->environment) = field.get(simplest);
+    EXPECT_NE(describe(value) + describe(host) + describe(staying), with) << field.name;
   });
   EXPECT_GE(rows, 20);
 }

@@ -18,10 +18,16 @@ inline constexpr auto kExclusionsAround = [] {
   return tuple(
       Exclusion{"", tuple(&E::latency_seed),
                 +[](C c) { return c.environment.latency == E::Latency::kNone; }},
-      // Ranks with a fault, and those over NCCL, join no further time (training.cc).
+      // Where ranks recover, others may need a rank that is done.
       Exclusion{
-          "S2", tuple(&E::unlike_join),
+          "F5", tuple(&E::leaves_at_once),
           +[](C c) { return !c.faults.faults.empty() || c.program.options.transport == kNccl; }},
+      // Ranks with a fault, and those that leave at once, join no further time (training.cc).
+      Exclusion{"S2", tuple(&E::unlike_join),
+                +[](C c) {
+                  return !c.faults.faults.empty() || c.environment.leaves_at_once ||
+                         c.program.options.transport == kNccl;
+                }},
       Exclusion{"S2", tuple(&E::unlike_rank, &E::unlike_terminates, &E::unlike_divides_active),
                 +[](C c) { return c.environment.unlike_join == E::UnlikeJoin::kNone; }},
       Exclusion{"F8",

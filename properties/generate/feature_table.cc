@@ -134,6 +134,7 @@ constexpr const char* kFound[] = {
     "uneven inputs, buffers broadcast when rank 0 is out",
     "uneven inputs, early termination",
     "an error of its own",
+    "ranks leave at once, no elements in the last bucket",
     "legal program",
     "verified, a payload is changed",
     "verified, a payload is changed, and nothing else goes wrong",

@@ -504,6 +504,8 @@ void FeatureCollector::errors() {
   hooks(expected);
   rows();
   add_if(any, "an error of its own");
+  add_if(!any && case_.environment.leaves_at_once && expected.buckets.back().count == 0,
+         "ranks leave at once, no elements in the last bucket");
   sparse(expected);
   find_membership_features(case_, expected, found_);
   add_if(!any, "legal program");

@@ -37,6 +37,17 @@ void make_alike(Random& random, std::vector<Parameter>& parameters) {
 
 }  // namespace
 
+// The parameter that is first in the list is last in the buckets.
+void draw_empty_bucket(Random random, const GenerateOptions& options, Program& program) {
+  if (!random.percent(7) || !options.capabilities.has(Capability::kZeroSize)) return;
+  program.options.first_bucket_bytes = program.options.bucket_bytes = 1;
+  const auto last = std::find_if(program.parameters.begin(), program.parameters.end(),
+                                 [](const Parameter& each) { return reference::is_reduced(each); });
+  if (last == program.parameters.end()) return;
+  last->sizes = {0};
+  for (std::size_t p = 0; p < program.parameters.size(); ++p) follows_owner(program, p);
+}
+
 void draw_state(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(36) || !options.capabilities.has(Capability::kState)) return;
   program.options.with_values = random.percent(45);

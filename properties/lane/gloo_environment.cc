@@ -20,11 +20,18 @@ Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(const Place& 
   options.timeout = timeout();
   if (!address().empty()) options.address = address();
   options.share_memory = the_case().environment.shares_memory;
-  if (changes_payload()) {
+  if (is_late() || changes_payload()) {
     auto device = shared_device(options.address);
     if (!device) return failed(device.error());
+    options.device = std::move(*device);
+  }
+  if (is_late()) {
+    const std::uint64_t seed = (std::uint64_t{rank()} << 32) + of_case().latency_seed;
+    options.device = make_late_device(std::move(options.device), seed);
+  }
+  if (changes_payload()) {
     options.device = make_changing_device(
-        std::move(*device),
+        std::move(options.device),
         [this, members = place.members](const faults::Frames& out, faults::SentBefore& before) {
           with_injector([&](faults::Injector& injector) {
             faults::disturb(injector, rank(), members, out, before);
@@ -35,9 +42,13 @@ Result<std::shared_ptr<GlooContext>> GlooEnvironment::make_context(const Place& 
                               place.size(), options);
 }
 
-// Other programs have connections of their own.
+// Other programs have connections of their own, and so have ranks that leave.
 bool GlooEnvironment::has_usual_context() const {
-  return !changes_payload() && !program().options.two_groups;
+  return !changes_payload() && !program().options.two_groups && !leaves_at_once();
+}
+
+bool GlooEnvironment::is_late() const {
+  return leaves_at_once() && of_case().latency != properties::Environment::Latency::kNone;
 }
 
 bool GlooEnvironment::changes_payload() const {
@@ -54,7 +65,7 @@ Result<std::shared_ptr<ProcessGroup>> GlooEnvironment::make_group(const Place& p
     if (!made) return failed(made.error());
     context = std::move(*made);
   }
-  if (!context_) context_ = context;
+  if (!context_ && !leaves_at_once()) context_ = context;
   GlooOptions options;
   options.timeout = std::chrono::milliseconds(properties::gloo_timeout_ms(the_case()));
   options.algorithm = program().options.order == reference::Order::kBcube

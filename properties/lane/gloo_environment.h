@@ -30,6 +30,7 @@ class GlooEnvironment final : public RealEnvironment {
   Result<std::shared_ptr<GlooContext>> make_context(const Place& place);
   bool has_usual_context() const;
   bool changes_payload() const;
+  bool is_late() const;
 
   const std::shared_ptr<GlooContext> first_context_;
   std::shared_ptr<GlooContext> context_;  // the context of the first group of the first reducer

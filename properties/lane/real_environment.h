@@ -64,6 +64,7 @@ class RealEnvironment : public RankEnvironment {
   Resume meet(bool finished, std::uint32_t next_step) override {
     return setup_.meet(finished, next_step);
   }
+  bool leaves_at_once() const override { return of_case().leaves_at_once; }
   bool detailed() const override { return setup_.detailed; }
 
   faults::Fired fired() const;

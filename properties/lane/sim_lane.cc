@@ -264,7 +264,9 @@ class SimEnvironment final : public RankEnvironment {
   }
 
   // NCCL's communicators end one by one without an error.
-  bool leaves_at_once() const override { return world_.nccl && case_.faults.faults.empty(); }
+  bool leaves_at_once() const override {
+    return case_.environment.leaves_at_once || (world_.nccl && case_.faults.faults.empty());
+  }
 
   Status go_on_with_fewer() override {
     return nccl_ ? nccl_->scale_down(nccl_options()) : Status();
