@@ -15,6 +15,7 @@
 #include "properties/cli/explain.h"
 #include "properties/cli/export.h"
 #include "properties/cli/fuzz.h"
+#include "properties/cli/gate.h"
 #include "properties/cli/hosts.h"
 #include "properties/cli/matrix.h"
 #include "properties/cli/new_project.h"
@@ -59,6 +60,7 @@ struct Arguments {
   GenerateCommandOptions generate;
   ExportOptions to_export;
   ExplainOptions explain;
+  GateOptions gate;
   OrdersOptions orders;
   EvalOptions eval;
   ExhaustOptions exhaust;
@@ -73,5 +75,7 @@ struct Command {
   CLI::App* app;
   std::function<int()> run;
 };
+
+void add_gate(CLI::App& app, Arguments& arguments, std::vector<Command>& commands);
 
 }  // namespace lockstep::properties

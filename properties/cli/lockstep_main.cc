@@ -245,6 +245,7 @@ std::vector<Command> add_other_commands(CLI::App& app, Arguments& a) {
   commands.push_back({add_orders(app, a.orders), [&a] { return run_orders(a.orders); }});
   commands.push_back({add_scaling(app, a.scaling), [&a] { return run_scaling(a.scaling); }});
   add_campaign(app, a.campaign_command, commands);
+  add_gate(app, a, commands);
   commands.push_back({add_rank(app, a.rank), [&a] { return run_rank_command(a.rank); }});
   commands.push_back({app.add_subcommand("demo",
                                          "show what Lockstep does, on a bug that PyTorch's reducer "

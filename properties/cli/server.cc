@@ -107,6 +107,8 @@ void CaseServer::serve(ChildLine& line) {
       const Verdict verdict =
           request.at("twice").get<bool>() ? runner.run_twice(*c) : runner.run(*c);
       outcome = outcome_of(verdict, runner.observation(), request.at("events").get<bool>());
+      if (request.at("gradients").get<bool>())
+        outcome.gradients = gradient_records(*c, runner.expectation(), runner.observation());
     } else {
       outcome.verdict = {Failing::kUsage, "case", c.error().to_string()};
     }
@@ -156,7 +158,8 @@ void CaseServer::begin(const Case& c, Request request, std::chrono::milliseconds
   const nlohmann::json message = {{"case", to_json(c)},
                                   {"twice", request.twice},
                                   {"events", request.events},
-                                  {"detailed", request.detailed}};
+                                  {"detailed", request.detailed},
+                                  {"gradients", request.gradients}};
   // If the child does not read the message, receive() reports why.
   (void)child_.send(message.dump());
   start_ = Clock::now();

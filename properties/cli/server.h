@@ -24,9 +24,10 @@ class CaseServer {
   CaseServer& operator=(const CaseServer&) = delete;
 
   struct Request {
-    bool twice = false;     // also check determinism
-    bool events = false;    // return the trace events
-    bool detailed = false;  // and, for a failure, the flight records of the ranks
+    bool twice = false;      // also check determinism
+    bool events = false;     // return the trace events
+    bool detailed = false;   // and, for a failure, the flight records of the ranks
+    bool gradients = false;  // return what the gradients came to
   };
   // Runs the case. A crash, or no answer within `limit`, is an Outcome as well (68, 66); for what
   // the process waits for a processor it has more time (hang_watch.h). After

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <optional>
 #include <vector>
 
-#include "properties/explain/explain_bits.h"
+#include "properties/oracle/explain_gradients.h"
 #include "properties/oracle/oracles.h"
 #include "reference/arithmetic.h"
 #include "reference/model.h"
@@ -32,147 +30,6 @@ std::string name_of_word(const reference::Parameter& parameter, std::uint64_t e)
 namespace {
 
 using reference::ExpectedGradient;
-
-// Returns what each rank contributes to the sums of a step, or would if it were synced. The model
-// runs the step as a local one, which leaves the contributions in the gradients.
-std::optional<reference::Expectation> contributions_to(const Case& c,
-                                                       const Observation& observation,
-                                                       std::uint32_t step) {
-  reference::Program local = c.program;
-  if (step >= local.steps.size()) return std::nullopt;
-  local.steps.resize(step + 1);
-  if (local.steps[step].kind == reference::PassKind::kNoGrad) return std::nullopt;
-  local.steps[step].kind = reference::PassKind::kNoSync;
-  return reference::run(local, reference::Contract::lockstep(), observation.recoveries,
-                        observation.ready_orders());
-}
-
-// Lists the contribution of each rank to one element.
-std::string contributions(const Case& c, const Observation& observation, std::uint32_t step,
-                          std::uint32_t parameter, std::uint64_t element) {
-  const auto expectation = contributions_to(c, observation, step);
-  if (!expectation) return {};
-  std::string out;
-  for (std::size_t rank = 0; rank < expectation->steps[step].ranks.size(); ++rank) {
-    const auto& expected = expectation->steps[step].ranks[rank];
-    if (!expected.present || parameter >= expected.gradients.size()) continue;
-    const ExpectedGradient& gradient = expected.gradients[parameter];
-    const reference::Parameter& record = c.program.parameters[parameter];
-    out += fmt::format(
-        "\n  rank {} contributes {}", rank,
-        gradient.defined ? show_word(record, expectation->bits[gradient.offset + element], element)
-                         : std::string("nothing (undefined)"));
-  }
-  return out;
-}
-
-struct Place {
-  std::size_t rank;
-  const ObservedStep& step;
-  std::uint32_t parameter;
-
-  std::string text() const {
-    return fmt::format("rank {}, step {}, parameter p{}", rank, step.step, parameter);
-  }
-};
-
-// Where the parameter lies in its bucket, in values.
-void find_in_buckets(const std::vector<reference::ExpectedBucket>& buckets, std::uint32_t parameter,
-                     std::uint32_t parts, AverageInputs& inputs) {
-  for (const reference::ExpectedBucket& bucket : buckets) {
-    const auto member = std::find(bucket.parameters.begin(), bucket.parameters.end(), parameter);
-    if (member == bucket.parameters.end()) continue;
-    inputs.buffer_count = bucket.count * parts;
-    inputs.offset =
-        bucket.offsets[static_cast<std::size_t>(member - bucket.parameters.begin())] * parts;
-  }
-}
-
-// Which computations give the bits that were seen at this place; nothing where they are right, or
-// where none that is known gives all of them.
-std::vector<BitsExplanation> explain_place(const Case& c, const reference::Expectation& expectation,
-                                           const reference::Expectation& local, const Place& place,
-                                           const std::uint64_t* seen) {
-  const reference::Parameter& parameter = c.program.parameters[place.parameter];
-  const std::uint32_t s = place.step.step;
-  const std::uint64_t count = reference::value_count(parameter);
-  const auto bits_of = [&](const reference::Expectation& of, const ExpectedGradient& gradient) {
-    if (!gradient.defined) return std::vector<std::uint64_t>(count);
-    const auto begin = of.bits.begin() + static_cast<std::ptrdiff_t>(gradient.offset);
-    return std::vector<std::uint64_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
-  };
-  AverageInputs inputs;
-  inputs.dtype = parameter.dtype;
-  const std::uint32_t group =
-      reference::group_of(c.program, static_cast<std::uint32_t>(place.rank));
-  for (std::uint32_t rank = 0; rank < c.program.world; ++rank) {
-    const auto& of_rank = local.steps[s].ranks[rank];
-    if (of_rank.present && reference::group_of(c.program, rank) == group)
-      inputs.ranks.push_back(bits_of(local, of_rank.gradients[place.parameter]));
-  }
-  const reference::Expectation& share =
-      reference::share_of(c.program, expectation, place.rank, parameter.reducer);
-  find_in_buckets(buckets_of(share, share.steps[s]),
-                  reference::owner_of(c.program, place.parameter),
-                  reference::parts_of(parameter.dtype), inputs);
-  if (s > 0)
-    inputs.before =
-        bits_of(expectation, expectation.steps[s - 1].ranks[place.rank].gradients[place.parameter]);
-  auto found = explain_bits(inputs, {seen, seen + count});
-  if (found.empty() || found.front().matches != count) return {};
-  const bool is_local = c.program.steps[s].kind == reference::PassKind::kNoSync;
-  for (BitsExplanation& each : found)
-    if (is_local && each.mistake.empty()) each.mistake = "this step is local (no_sync)";
-  return found.front().mistake.empty() ? std::vector<BitsExplanation>() : found;
-}
-
-// Leaves those explanations that hold at the other place, too, unless none does.
-void keep_common(std::vector<BitsExplanation>& found, const std::vector<BitsExplanation>& other) {
-  std::vector<BitsExplanation> both;
-  std::copy_if(found.begin(), found.end(), std::back_inserter(both), [&](const auto& each) {
-    return std::any_of(other.begin(), other.end(), [&](const BitsExplanation& more) {
-      return more.mistake == each.mistake && more.order == each.order;
-    });
-  });
-  if (!both.empty()) found = std::move(both);
-}
-
-// A line that says which mistake gives the bits seen, if one that reducers make gives all of them.
-// What several mistakes give alike at one place is told apart by the other ranks and parameters.
-std::string likely_mistake(const Case& c, const reference::Expectation& expectation,
-                           const Observation& observation, const Place& place,
-                           const std::uint64_t* seen) {
-  constexpr int kMostPlaces = 24;
-  const std::uint32_t s = place.step.step;
-  const auto local = contributions_to(c, observation, s);
-  const auto is_explained = [&](std::uint32_t p) {
-    return !c.program.parameters[p].sparse && reference::owner_of(c.program, p) == p &&
-           reference::value_count(c.program.parameters[p]) > 0;
-  };
-  if (!local || c.program.parameters[place.parameter].sparse) return {};
-  if (c.program.options.hook_result != reference::HookResult::kMean) return {};
-  auto found = explain_place(c, expectation, *local, place, seen);
-  if (found.empty()) return {};
-  int places = 0;
-  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
-    const auto& steps = observation.ranks[rank].steps;
-    const auto step = std::find_if(steps.begin(), steps.end(),
-                                   [s](const ObservedStep& each) { return each.step == s; });
-    if (step == steps.end() || !step->status.ok()) continue;
-    if (!expectation.steps[s].ranks[rank].present) continue;
-    for (std::uint32_t p = 0; p < step->gradients.size(); ++p) {
-      const ExpectedGradient& expected = expectation.steps[s].ranks[rank].gradients[p];
-      const bool is_comparable =
-          is_explained(p) && step->gradients[p].defined && expected.defined && expected.known;
-      if (found.size() == 1 || !is_comparable || ++places > kMostPlaces) continue;
-      keep_common(found,
-                  explain_place(c, expectation, *local, {rank, *step, p},
-                                observation.ranks[rank].bits.data() + step->gradients[p].offset));
-    }
-  }
-  return "\n  these bits are " +
-         to_text(found, reference::value_count(c.program.parameters[place.parameter]));
-}
 
 // Which elements differ, as ranges: "3 of 96 elements differ: 0, 5 to 6". Nothing where there is
 // one.
@@ -205,7 +62,7 @@ std::string ranges_of(const reference::Parameter& parameter, const Differs& diff
 }
 
 Verdict compare_bits(const Case& c, const reference::Expectation& expectation,
-                     const Observation& observation, const Place& place,
+                     const Observation& observation, const GradientPlace& place,
                      const std::uint64_t* expected, const std::uint64_t* seen) {
   const reference::Parameter& parameter = c.program.parameters[place.parameter];
   const std::uint64_t count = reference::gradient_words(parameter);
@@ -226,7 +83,7 @@ Verdict compare_bits(const Case& c, const reference::Expectation& expectation,
 }
 
 Verdict compare_gradient(const Case& c, const reference::Expectation& expectation,
-                         const Observation& observation, const Place& place,
+                         const Observation& observation, const GradientPlace& place,
                          const ExpectedGradient& expected, const ObservedGradient& seen) {
   if (expected.defined != seen.defined) {
     return {
@@ -254,7 +111,8 @@ Verdict compare_gradient(const Case& c, const reference::Expectation& expectatio
 
 // The gradient must be the bucket's view (B7). All gradients of one bucket share one storage, which
 // belongs to no other bucket, and each lies at the offset of the layout.
-Verdict compare_places(const Case& c, const reference::Expectation& whole, const Place& place) {
+Verdict compare_places(const Case& c, const reference::Expectation& whole,
+                       const GradientPlace& place) {
   const reference::Expectation& expectation = reference::share_of(
       c.program, whole, place.rank, c.program.parameters[place.parameter].reducer);
   const auto& expected = expectation.steps[place.step.step].ranks[place.rank].gradients;
@@ -289,7 +147,7 @@ Verdict compare_places(const Case& c, const reference::Expectation& whole, const
 }
 
 // Ranks that completed the step must hold the same bits, whatever the model says.
-Verdict compare_ranks(const Case& c, const Observation& observation, const Place& place,
+Verdict compare_ranks(const Case& c, const Observation& observation, const GradientPlace& place,
                       const ObservedStep& other, std::size_t other_rank) {
   const ObservedGradient& a = place.step.gradients[place.parameter];
   const ObservedGradient& b = other.gradients[place.parameter];
@@ -331,7 +189,7 @@ const ObservedStep* find_step(const RankObservation& rank, std::uint32_t step, s
 // A gradient that nobody used may differ, or be defined on one rank only, because it was never
 // reduced (G5). A hook may leave each rank its own (S4).
 const ObservedStep* must_equal(const Case& c, const reference::Expectation& expectation,
-                               const Observation& observation, const Place& place,
+                               const Observation& observation, const GradientPlace& place,
                                std::size_t hint) {
   const reference::ExpectedStep& expected = expectation.steps[place.step.step];
   const std::uint32_t peer = reference::group_of(c.program, static_cast<std::uint32_t>(place.rank));
@@ -365,7 +223,7 @@ Verdict judge_equal_ranks(const Case& c, const reference::Expectation& expectati
       const ObservedStep& step = seen.steps[s];
       if (!is_judged(expectation, seen, rank, step)) continue;
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
-        const Place place{rank, step, p};
+        const GradientPlace place{rank, step, p};
         const ObservedStep* first = must_equal(c, expectation, observation, place, s);
         if (first == nullptr) continue;
         if (Verdict v = compare_ranks(c, observation, place, *first, peer); !v.ok()) return v;
@@ -389,7 +247,7 @@ Verdict judge_gradients(const Case& c, const reference::Expectation& expectation
                 fmt::format("rank {}, step {}: {} gradients of {} parameters", rank, step.step,
                             step.gradients.size(), c.program.parameters.size())};
       for (std::uint32_t p = 0; p < step.gradients.size(); ++p) {
-        const Place place{rank, step, p};
+        const GradientPlace place{rank, step, p};
         if (const ObservedStep* first = must_equal(c, expectation, observation, place, s))
           if (Verdict v = compare_ranks(c, observation, place, *first, peer); !v.ok()) return v;
         if (Verdict v = compare_places(c, expectation, place); !v.ok()) return v;

@@ -232,6 +232,9 @@ std::string to_json(const Outcome& outcome) {
   for (const TraceEvent& event : outcome.events)
     json["events"].push_back({event.rank, event.step, event.name, event.begin_us, event.end_us,
                               event.sequence, event.generation, event.hooks, event.is_hook});
+  for (const GradientRecord& each : outcome.gradients)
+    json["gradients"].push_back(
+        {each.step, each.parameter, each.hash, each.made_by, each.tells_order, each.is_average});
   // A message may quote bytes of a subject, and invalid UTF-8 must not prevent the report.
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -256,6 +259,9 @@ Result<Outcome> outcome_from_json(const std::string& text) {
     for (const auto& event : json.value("events", nlohmann::json::array()))
       outcome.events.push_back({event.at(0), event.at(1), event.at(2), event.at(3), event.at(4),
                                 event.at(5), event.at(6), event.at(7), event.at(8)});
+    for (const auto& each : json.value("gradients", nlohmann::json::array()))
+      outcome.gradients.push_back(
+          {each.at(0), each.at(1), each.at(2), each.at(3), each.at(4), each.at(5)});
     return outcome;
   } catch (const nlohmann::json::exception& error) {
     return failed(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "properties/observe/observation.h"
+#include "properties/oracle/explain_gradients.h"
 #include "properties/oracle/verdict.h"
 
 namespace lockstep::properties {
@@ -44,8 +45,9 @@ struct Outcome {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> deviations;
   std::array<std::uint64_t, faults::kKinds> fired{};
   PlantedBug planted;
-  std::vector<RankError> errors;   // rank by rank, with the steps in order
-  std::vector<TraceEvent> events;  // only on request
+  std::vector<RankError> errors;          // rank by rank, with the steps in order
+  std::vector<TraceEvent> events;         // only on request
+  std::vector<GradientRecord> gradients;  // only on request
   // The joined flight records of the ranks; only for a failure, and only on request.
   std::string diagnosis;
 };

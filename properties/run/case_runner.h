@@ -40,6 +40,7 @@ class CaseRunner {
   LaneKind kind() const { return kind_; }
   // Of the last case; if it ran twice, of the first run.
   const Observation& observation() const { return observation_; }
+  const Expected& expectation() const { return expectation_; }  // of the same run
   // With another subject, or a switch: returns the steps of the last case that were compared.
   std::uint32_t compared_steps() const { return compared_steps_; }
   // Returns how often the last case ran again, as its ranks had waited for a processor (rerun.h).
