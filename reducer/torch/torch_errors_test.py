@@ -192,6 +192,7 @@ def run_interrupted(rank):
     output = wrapped(torch.ones(1, 2)).sum()
     begin = time.monotonic()
     if rank == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
         threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
         said = "nothing"
         try:

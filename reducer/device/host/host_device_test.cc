@@ -75,6 +75,30 @@ TEST_F(HostDeviceFloats, G9KeepSubnormalsWhateverTheThreadFlushes) {
 }
 #endif
 
+// Copies of half a MiB or more take another way than small ones.
+TEST(HostDeviceMemory, LargeCopiesMoveEveryByteAndNoOther) {
+  HostDevice device;
+  for (const std::int64_t elements : {(1 << 19) - 1, 1 << 19, (1 << 19) + 1, (1 << 20) + 77}) {
+    for (const std::int64_t offset : {0, 1, 63}) {
+      const Shape shape = Shape::row_major({elements});
+      const Shape room = Shape::row_major({elements + 128});
+      const Tensor from = *Tensor::empty(device, DType::kByte, room);
+      const Tensor to = *Tensor::empty(device, DType::kByte, room);
+      for (std::int64_t i = 0; i < room.elements(); ++i) {
+        from.data()[i] = static_cast<std::byte>(i * 31 + i / 251);
+        to.data()[i] = std::byte{0xee};
+      }
+      const Tensor source(from.storage(), 64 - offset, DType::kByte, shape);
+      device.copy({}, source, Tensor(to.storage(), offset, DType::kByte, shape));
+      std::byte* const begin = to.data() + offset;
+      EXPECT_TRUE(std::equal(begin, begin + elements, source.data()));
+      const auto is_untouched = [](std::byte each) { return each == std::byte{0xee}; };
+      EXPECT_TRUE(std::all_of(to.data(), begin, is_untouched));
+      EXPECT_TRUE(std::all_of(begin + elements, to.data() + elements + 128, is_untouched));
+    }
+  }
+}
+
 TEST(HostDeviceMemory, FreshMemoryIsANaNInEachDtypeWhereATestAsksForIt) {
   HostDevice device(FreshMemory::kNaN);
   for (const std::size_t bytes : {0u, 1u, 64u, 1000u}) {

@@ -87,7 +87,7 @@ with_races() {
 count_reports() { cat "$work"/races.* 2>/dev/null | grep -c '^WARNING: ThreadSanitizer' || true; }
 
 find_races() {
-  local kind reports status=0
+  local kind reports run status=0
   export LOCKSTEP_TORCH_EXTENSION=$1
   for kind in threads reducer errors options; do
     rm -f "$work"/races.*
@@ -97,9 +97,13 @@ find_races() {
     ((reports == 0)) || { head -n 60 "$(find "$work" -name 'races.*' | head -n 1)" && status=1; }
   done
   [[ -n ${2:-} ]] || return "$status"
+  # About one run in five orders the two threads by locks of Python's, and has no report: five of them.
   rm -f "$work"/races.*
-  LOCKSTEP_TORCH_EXTENSION=$2 LOCKSTEP_TORCH_PLANTED=busy-without-atomic with_races "$LOCKSTEP_PYTHON" -W ignore \
-    "$here/../torch_threads_test.py" test_another_thread_asks_whether_a_wrapper_is_busy >"$work/report" 2>&1 || true
+  for ((run = 0; run < 5; ++run)); do
+    LOCKSTEP_TORCH_EXTENSION=$2 LOCKSTEP_TORCH_PLANTED=busy-without-atomic with_races "$LOCKSTEP_PYTHON" -W ignore \
+      "$here/../torch_threads_test.py" test_another_thread_asks_whether_a_wrapper_is_busy >"$work/report" 2>&1 || true
+    if cat "$work"/races.* 2>/dev/null | grep 'lockstep_planted_flag' >/dev/null; then break; fi
+  done
   if cat "$work"/races.* 2>/dev/null | grep 'lockstep_planted_flag' >/dev/null; then
     echo "busy-without-atomic: found by ThreadSanitizer"
   else
