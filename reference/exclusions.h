@@ -42,6 +42,8 @@ inline constexpr auto kExclusions = [] {
                 +[](P p) { return p.options.transport != Transport::kHost; }},
       Exclusion{"G3", tuple(OneValue{&R::order, Order::kBcube, Order::kRing}),
                 +[](P p) { return p.options.transport == Transport::kNccl; }},
+      Exclusion{"P6", tuple(&R::repeated_hooks),
+                +[](P p) { return p.options.mode != Mode::kPlain; }},
       Exclusion{"F3", tuple(&R::verify), +[](P p) { return p.options.order != Order::kRankOrder; }},
       Exclusion{"S4", tuple(&R::power_sgd_rank),
                 +[](P p) { return p.options.hook != Hook::kPowerSgd; }},

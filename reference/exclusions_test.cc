@@ -26,6 +26,7 @@ Program any_program(std::uint64_t seed) {
   options.launch = static_cast<Launch>(number(random, 2));
   options.join = static_cast<Join>(number(random, 3));
   options.early_termination = number(random, 2) == 0;
+  options.repeated_hooks = number(random, 2) == 0;
   options.group_each = number(random, 2) == 0;
   options.two_groups = number(random, 2) == 0;
   options.last_bucket_bytes = any(random);

@@ -196,6 +196,35 @@ TEST(ModelP6, InAndOutsideACheckpointIsReadyTwice) {
   EXPECT_EQ(t.value(0, 1, 1), t.c(0, 0, 1, 2) * 0.5F + t.c(0, 1, 1) * 0.5F);
 }
 
+TEST(ModelP6, WithRepeatedHooksAllThatArrivesInThePassCounts) {
+  const RankPass nested = graph({use(0, 1), checkpoint({use(0, 8)}, {{}}), use(1, 2, {{}})});
+  const RankPass in_two_calls = with_backwards(
+      graph({use(0, 1), use(0, 8), use(1, 2, {{}})}, {{2, 0}, {0, 0}}), {{{0}}, {{1}}});
+  for (const RankPass& pass : {nested, in_two_calls}) {
+    Case t(2, Mode::kPlain, 2);
+    t.program.options.repeated_hooks = true;
+    t.step({pass, uses({0, 1})}).run();
+    ASSERT_EQ(t.at(0, 0).outcome, Outcome::kSuccess);
+    const float both = t.c(0, 0, 0, 1) + t.c(0, 0, 0, 8);
+    EXPECT_TRUE(t.gradient(0, 1, 0).known);
+    EXPECT_EQ(t.value(0, 1, 0), both * 0.5F + t.c(0, 1, 0) * 0.5F);
+    EXPECT_EQ(t.value(0, 0, 0), t.value(0, 1, 0));
+    EXPECT_EQ(t.value(0, 1, 1), t.c(0, 0, 1, 2) * 0.5F + t.c(0, 1, 1) * 0.5F);
+  }
+}
+
+// A parameter without a hook is still missing, and a pass that is complete takes nothing more.
+TEST(ModelP6, WithRepeatedHooksAPassEndsAsItDoesWithoutThem) {
+  Case t(1, Mode::kPlain, 2);
+  t.program.options.repeated_hooks = true;
+  t.step({graph({use(0, 1), checkpoint({use(0, 8)}, {{}})})})
+      .step({with_backwards(uses({0, 1}), {{}, {}})})
+      .run();
+  EXPECT_EQ(t.at(0, 0).error, Error::kIncomplete);
+  EXPECT_EQ(t.at(0, 0).parameters, (Indices{1}));
+  EXPECT_EQ(t.at(1, 0).error, Error::kSecondBackward);
+}
+
 TEST(ModelP6, OnlyInACheckpointIsFineInPlainModeAndReadyTwiceInDynamic) {
   const RankPass nested = graph({use(0, 1), checkpoint({use(1, 8)}, {{}})});
   const Case plain = Case(2, Mode::kPlain, 2).step({nested}).run();

@@ -64,6 +64,7 @@ struct Replicated {
   HookBackward hook_backward = HookBackward::kNone;
   std::uint32_t power_sgd_rank = 1;  // of the matrices that PowerSGD sends: 1 or 2
   bool manual_sync = false;          // no forward is synced by itself (P13)
+  bool repeated_hooks = false;       // in plain mode all hooks of a parameter count (P6)
   // If not 0, the layout is pinned (B3). It has the order that construction_order() draws from this
   // number, and the limits below.
   std::uint32_t pinned = 0;

@@ -111,6 +111,7 @@ inline Program any_program(std::uint64_t seed) {
     for (RankPass& pass : step.variants) pass = any_pass(random);
   }
   program.options.verify = number(random, 2) == 0;
+  program.options.repeated_hooks = number(random, 2) == 0;
   return program;
 }
 

@@ -78,7 +78,8 @@ namespace lockstep::properties {
   row(kBetween, "between", \
       "zero_grad, evaluations, drops or optimizer steps between the calls of a step") \
   row(kLaterBackward, "later_backward", "backwards of outputs of the step before") \
-  row(kAbsent, "absent", "ranks that take no part in a pass")
+  row(kAbsent, "absent", "ranks that take no part in a pass") \
+  row(kRepeatedHooks, "repeated_hooks", "hooks that run again in a pass, all of which count")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,
@@ -97,14 +98,15 @@ class Capabilities {
     return Capabilities((std::uint64_t{1} << kCapabilities) - 1);
   }
 
-  // Returns what Lockstep's reducer supports: all but the options that only PyTorch's reducer has.
+  // Returns what Lockstep's reducer supports: all but what only other reducers have.
   static constexpr Capabilities lockstep() {
     return all()
         .without(Capability::kBatchedCopy)
         .without(Capability::kLazyBuckets)
         .without(Capability::kSkipsUnused)
         .without(Capability::kFinalization)
-        .without(Capability::kUpdatesGroup);
+        .without(Capability::kUpdatesGroup)
+        .without(Capability::kRepeatedHooks);
   }
 
   constexpr bool has(Capability capability) const { return (bits_ & bit(capability)) != 0; }

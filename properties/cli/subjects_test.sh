@@ -45,7 +45,8 @@ replays() { # replays CODE TEXT SUBJECT OPTION...
 }
 replays 65 "FAIL: wrong bits" stale
 replays 65 "FAIL: wrong bits" two_bugs
-replays 71 "collective mismatch" skipping
+replays 65 "FAIL: wrong bits" first_hook
+replays 66 "FAIL: deadlock" skipping
 replays 68 "FAIL: crash" crashing
 replays 68 "FAIL: crash" exiting
 replays 70 "nobody frees, although destroy() was called on every rank" leaking

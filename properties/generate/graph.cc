@@ -270,7 +270,8 @@ void PassDrawer::plan_segments() {
 }
 
 // Assigns every tensor that the pass must reach to one call (strict) or to any. The last call
-// always has a tensor, because without one it would be a second backward of a complete pass.
+// always has a tensor, because without one it would be a second backward of a complete pass. Where
+// hooks may run again, further uses may belong to later calls.
 void PassDrawer::place_tensors() {
   const bool many = std::popcount(constraints_.reach) > static_cast<int>(kManyParameters);
   ParameterSet rest = constraints_.reach;
@@ -283,9 +284,12 @@ void PassDrawer::place_tensors() {
     ++placed;
     std::uint32_t uses = 1;
     if (features_.repeat && !many && random_.percent(30)) uses += random_.between(1, 2);
-    for (; uses > 0; --uses)
+    for (; uses > 0; --uses) {
       add(constraints_.strict ? segment_of_call(call) : any_segment(),
           {Node::Kind::kUse, tensor, 0, false});
+      if (constraints_.in_several_calls && call + 1 < calls_)
+        call = call + random_.below(calls_ - call);
+    }
   }
 }
 

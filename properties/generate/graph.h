@@ -41,10 +41,11 @@ struct PassConstraints {
   bool strict = false;
   bool single_backward = false;  // dynamic and synced: one call completes the pass
   bool may_drop = false;         // the loss may leave outputs out
-  bool several_hooks = false;  // static: a parameter may be used inside and outside of checkpoints
-  bool bodies_train = false;   // checkpoints may contain parameters that train
-  bool discard_all = false;    // every forward is dropped
-  bool extra_discard = false;  // one more forward, which is dropped, beside the others
+  bool several_hooks = false;    // a parameter may be used inside and outside of checkpoints
+  bool in_several_calls = false;  // and in calls after the one that it belongs to
+  bool bodies_train = false;      // checkpoints may contain parameters that train
+  bool discard_all = false;       // every forward is dropped
+  bool extra_discard = false;     // one more forward, which is dropped, beside the others
   // The parameters to use (one bit per tensor: the first index of a shared one).
   ParameterSet reach = 0;
   ParameterSet frozen = 0;  // further parameters, which may be used anywhere

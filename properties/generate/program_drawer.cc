@@ -29,6 +29,7 @@ struct Features {
   GraphFeatures graph;
   bool dynamic = false;
   bool is_static = false;
+  bool repeated_hooks = false;
   bool views = false;
   bool rebuild = false;
   bool no_sync = false;
@@ -109,6 +110,7 @@ void ProgramDrawer::draw_features() {
   const std::uint32_t mode = random_.below(100);
   f.dynamic = can_.has(Capability::kDynamic) && mode < 42;
   f.is_static = can_.has(Capability::kStatic) && mode >= 75;
+  f.repeated_hooks = !f.dynamic && !f.is_static && on(Capability::kRepeatedHooks, 60);
   f.views = on(Capability::kViews, 40);
   f.rebuild = on(Capability::kRebuild, 50);
   f.no_sync = on(Capability::kNoSync, 60);
@@ -166,6 +168,7 @@ void ProgramDrawer::draw_options() {
   Replicated& options = program_.options;
   if (features_.dynamic) options.mode = reference::Mode::kDynamic;
   if (features_.is_static) options.mode = reference::Mode::kStatic;
+  options.repeated_hooks = features_.repeated_hooks;
   options.views = features_.views;
   options.rebuild = features_.rebuild;
   const std::uint32_t order = random_.below(100);
@@ -423,7 +426,8 @@ PassConstraints ProgramDrawer::draw_constraints(PassKind kind, bool may_fail, Pa
   constraints.frozen = frozen_;
   constraints.strict = kind == PassKind::kSynced && !may_fail;
   constraints.single_backward = constraints.strict && features_.dynamic;
-  constraints.several_hooks = features_.is_static;
+  constraints.several_hooks = features_.is_static || features_.repeated_hooks;
+  constraints.in_several_calls = features_.repeated_hooks;
   // In static mode every accumulated parameter must be in use, so the drawn pass must use all of
   // them.
   const bool all_used = constraints.strict && features_.is_static && features_.no_sync;

@@ -247,10 +247,13 @@ Json python_parameters(const Program& program) {
 
 Json python_options(const reference::Replicated& options) {
   constexpr double kBytesPerMiB = 1024.0 * 1024.0;
-  return {{"find_unused_parameters", options.mode == reference::Mode::kDynamic},
-          {"static_graph", options.mode == reference::Mode::kStatic},
-          {"gradient_as_bucket_view", options.views},
-          {"bucket_cap_mb", static_cast<double>(options.bucket_bytes) / kBytesPerMiB}};
+  Json out = {{"find_unused_parameters", options.mode == reference::Mode::kDynamic},
+              {"static_graph", options.mode == reference::Mode::kStatic},
+              {"gradient_as_bucket_view", options.views},
+              {"bucket_cap_mb", static_cast<double>(options.bucket_bytes) / kBytesPerMiB}};
+  // Wrappers hand on what they are given: PyTorch's has no such option.
+  if (options.repeated_hooks) out["repeated_hooks"] = true;
+  return out;
 }
 
 Json python_numbers(const std::vector<double>& values) {

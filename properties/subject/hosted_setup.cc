@@ -42,7 +42,7 @@ std::uint32_t milliseconds(platform::Duration duration) {
 
 HostedParameters::HostedParameters(const std::vector<Ref<Parameter>>& parameters,
                                    const reference::Program& program)
-    : mode(program.options.mode) {
+    : mode(program.options.mode), repeated_hooks(program.options.repeated_hooks) {
   LOCKSTEP_CHECK_EQ(parameters.size(), program.parameters.size());
   std::vector<std::uint32_t> number_of(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -86,6 +86,7 @@ HostedSetup::HostedSetup(const HostedParameters& parameters, const ProcessGroup&
   setup_.parameters = parameters_.data();
   setup_.bucket_count = static_cast<std::uint32_t>(buckets_.size());
   setup_.buckets = buckets_.data();
+  setup_.repeated_hooks = parameters.repeated_hooks ? 1 : 0;
 }
 
 }  // namespace LOCKSTEP_NS

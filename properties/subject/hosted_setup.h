@@ -23,6 +23,7 @@ struct HostedParameters {
   std::vector<Ref<Parameter>> distinct;
   std::vector<reference::ExpectedBucket> buckets;  // members are indices into `distinct`
   reference::Mode mode;
+  bool repeated_hooks;
 };
 
 class HostedSetup {

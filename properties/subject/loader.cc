@@ -32,7 +32,9 @@ static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits
 static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
 static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
 static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
-static_assert(kCapabilities == 59);
+static_assert(LOCKSTEP_CAN_REPEATED_HOOKS ==
+              Capabilities().with(Capability::kRepeatedHooks).bits());
+static_assert(kCapabilities == 60);
 
 tl::unexpected<Status> refused(std::string what) {
   std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever the linker says

@@ -108,6 +108,8 @@ extern "C" {
 #define LOCKSTEP_CAN_SPECIAL (UINT64_C(1) << 17)     /* NaN, infinities, subnormals, -0 */
 #define LOCKSTEP_CAN_ERRORS (UINT64_C(1) << 18)      /* programs that must end in an error */
 #define LOCKSTEP_CAN_RECOVER (UINT64_C(1) << 19)     /* fatal faults; with abort, reset, poisoned */
+/* A parameter's hook may run again in a pass; see lockstep_setup::repeated_hooks. */
+#define LOCKSTEP_CAN_REPEATED_HOOKS (UINT64_C(1) << 59)
 
 enum {
   LOCKSTEP_FLOAT32 = 0,
@@ -201,6 +203,11 @@ typedef struct lockstep_setup {
   uint32_t bucket_count;
   const lockstep_parameter* parameters; /* distinct tensors: a shared one is listed once */
   const lockstep_bucket* buckets;
+  /* 1: a hook that runs again in a pass of plain mode, as of a parameter that a checkpoint reaches
+   * as well, or that two backwards of the pass reach, is no error (P6): what a parameter has
+   * accumulated when the backward ends that completes the pass is reduced. 0 without
+   * LOCKSTEP_CAN_REPEATED_HOOKS. */
+  uint32_t repeated_hooks;
 } lockstep_setup;
 
 /* All fields but `data` must be equal on all ranks, and all ranks must start the same collectives

@@ -132,6 +132,10 @@ std::string read_answer(const std::string& text, Subject& subject) {
     const auto version = torch_model::version_from(json.at("torch").get<std::string>());
     if (!version)
       return fmt::format("the version of torch cannot be read: {}", json.at("torch").dump());
+    if (subject.capabilities.has(Capability::kRepeatedHooks))
+      return "it declares 'repeated_hooks', which is an error in the contract 'torch': leave one "
+             "of "
+             "them out";
     subject.profile = Profile::torch(*version);
   } else if (contract != "lockstep") {
     return fmt::format("it declares the contract '{}': give 'lockstep' or 'torch'", contract);
@@ -146,6 +150,7 @@ Capabilities python_capabilities() {
   using enum Capability;
   return torch_capabilities()
       .with(kBFloat16)
+      .with(kRepeatedHooks)
       .without(kSpecial)
       .without(kHooks)
       .without(kIgnored)

@@ -62,16 +62,26 @@ HookCounts count_hooks(const PassRules& rules, const RankPass& pass, std::uint32
 // The parameters whose hook comes too often (P6, P11).
 Parameters find_ready_twice(const PassRules& rules, const HookCounts& before,
                             const HookCounts& after) {
+  if (rules.options.repeated_hooks) return {};
   return those_of(rules.roles.parts, [&](std::uint32_t part) {
     return after[part] > before[part] && after[part] > hooks_expected(rules, part);
   });
 }
 
+// In dynamic mode none: what has no hook in the first call counts as unused.
+Parameters find_missing(const PassRules& rules, const HookCounts& hooks) {
+  if (rules.is_dynamic()) return {};
+  return those_of(rules.roles.parts,
+                  [&](std::uint32_t part) { return !is_ready(rules, hooks, part); });
+}
+
 // Whether the call brings the parameter to its bucket: with the hook that makes it ready, or, if it
-// will have none, with the first hook of the pass.
+// will have none, with the first hook of the pass. Where hooks that run again count, the call that
+// completes the pass brings all.
 bool is_filled(const PassRules& rules, const Call& call, const HookCounts& hooks,
                std::uint32_t parameter) {
   if (rules.is_dynamic() || rules.counts_hooks()) return call.is_first;
+  if (rules.options.repeated_hooks) return find_missing(rules, hooks).empty();
   const bool was_ready = !call.is_first && all_ready(rules, call.hooks_before, parameter);
   return all_ready(rules, hooks, parameter) && !was_ready;
 }
@@ -94,13 +104,6 @@ Parameters find_usage_change(const PassRules& rules, const Call& call, const Hoo
     const bool is_due = rules.counts_hooks() || all_ready(rules, hooks, parameter);
     return is_used && is_due && !(*rules.used_set)[parameter];
   });
-}
-
-// In dynamic mode none: what has no hook in the first call counts as unused.
-Parameters find_missing(const PassRules& rules, const HookCounts& hooks) {
-  if (rules.is_dynamic()) return {};
-  return those_of(rules.roles.parts,
-                  [&](std::uint32_t part) { return !is_ready(rules, hooks, part); });
 }
 
 void note_use(const std::vector<AutogradHook>& hooks, const Parameters& but, Call& call) {
@@ -156,6 +159,7 @@ namespace {
 // A local backward in the middle of a pass raises where the pass has taken the gradient (P1).
 Parameters find_taken(const PassRules& rules, const std::vector<AutogradHook>& hooks,
                       const HookCounts& counts) {
+  if (rules.options.repeated_hooks) return {};  // the pass takes nothing before it is complete
   return those_of(rules.roles.parts, [&](std::uint32_t part) {
     const bool is_reached =
         std::ranges::any_of(hooks, [part](const auto& hook) { return hook.parameter == part; });
@@ -290,7 +294,8 @@ bool withholds_buckets(const PassRules& rules, const std::vector<ExpectedBucket>
   if (counts && is_broken_off && !rules.used_set && !rules.roles.reduced.empty()) return true;
   const bool has_failed = rank.error == Error::kReadyTwice || rank.error == Error::kUsageChanged ||
                           is_broken_off || (is_refused && !counts);
-  const bool is_after = rules.options.launch == Launch::kAfterBackward;
+  const bool is_after =
+      rules.options.launch == Launch::kAfterBackward || rules.options.repeated_hooks;
   const bool launches_none =
       (is_after && (has_failed || !lacking.empty())) || (counts && is_broken_off);
   const auto is_withheld = [&](const ExpectedBucket& bucket) {

@@ -1,7 +1,7 @@
 // A small reducer, as a template for your own. After backward has ended it copies all gradients
 // into their buckets, scaled by 1/N, all-reduces the buckets, and copies the sums back. It supports
-// plain mode and no_sync, float32 and float64. It is correct, and slow: nothing overlaps with
-// backward.
+// plain mode, no_sync, float32 and float64, and hooks that run again. It is correct, and slow:
+// nothing overlaps with backward.
 //
 //  c++ -shared -fPIC -O2 -o libflat.so flat_reducer.cc && lockstep fuzz --subject ./libflat.so
 //
@@ -32,7 +32,7 @@ int32_t fail(const FlatReducer& reducer, int32_t code, const char* detail, locks
   return code;
 }
 
-#ifndef LOCKSTEP_EXAMPLE_SCALE  // scaling_reducers.cc has other ways
+#ifndef LOCKSTEP_EXAMPLE_SCALE  // test_scaling_reducers.cc has other ways
 // Gradients are scaled before the sum, by a multiplication with the rounded 1/N (G1, G2).
 template <class T>
 T scaled_before(T gradient, uint32_t world) {
@@ -148,7 +148,7 @@ int32_t gradient_ready(void* self, uint32_t parameter, int64_t pass, lockstep_er
   FlatReducer& reducer = of(self);
   if (pass == LOCKSTEP_LOCAL)
     return LOCKSTEP_OK;  // no_sync: the gradient accumulates the sum for us
-  if (reducer.is_ready[parameter]) {
+  if (reducer.is_ready[parameter] && !reducer.setup->repeated_hooks) {
     error->parameters[error->parameter_count++] = parameter;
     return fail(reducer, LOCKSTEP_READY_TWICE, "its hook ran twice in one pass", error);
   }
@@ -185,7 +185,8 @@ lockstep_subject make_table() {
                        LOCKSTEP_CAN_FORWARDS | LOCKSTEP_CAN_BACKWARDS | LOCKSTEP_CAN_DISCARD |
                        LOCKSTEP_CAN_KEEP_OUTPUTS | LOCKSTEP_CAN_SHARED | LOCKSTEP_CAN_FROZEN |
                        LOCKSTEP_CAN_FLOAT64 | LOCKSTEP_CAN_STRIDES | LOCKSTEP_CAN_ZERO_SIZE |
-                       LOCKSTEP_CAN_TWO_DEVICES | LOCKSTEP_CAN_BCUBE | LOCKSTEP_CAN_SPECIAL;
+                       LOCKSTEP_CAN_TWO_DEVICES | LOCKSTEP_CAN_BCUBE | LOCKSTEP_CAN_SPECIAL |
+                       LOCKSTEP_CAN_REPEATED_HOOKS;
   table.create = create;
   table.destroy = destroy;
   table.forward_begin = forward_begin;

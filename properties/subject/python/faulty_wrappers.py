@@ -130,6 +130,49 @@ class LosesLocalGradients(FlagInBackward):
         return super().forward(*arguments)
 
 
+class FirstHook(Wrapper):
+    """Takes a gradient at the first hook of a backward; what a second hook adds is lost."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.taken, self.nodes = {}, []
+        for parameter in self.trained:
+            node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            node.register_hook(lambda *_, parameter=parameter: self.take(parameter))
+            self.nodes.append(node)
+
+    def take(self, parameter):
+        if parameter not in self.taken:
+            self.taken[parameter] = parameter.grad.clone()
+
+    def after_backward(self):
+        for parameter, gradient in self.taken.items():
+            parameter.grad = gradient
+        self.taken.clear()
+        super().after_backward()
+
+
+def first_hook(module):
+    return FirstHook(module)
+
+
+first_hook.can = "checkpoint repeated_hooks"
+
+
+def last_hook(module):
+    return Wrapper(module)
+
+
+last_hook.can = "checkpoint several_backwards repeated_hooks"
+
+
+def repeated_hooks_of_torch(module):
+    return Wrapper(module)
+
+
+repeated_hooks_of_torch.can, repeated_hooks_of_torch.contract = "checkpoint repeated_hooks", "torch"
+
+
 def flag_in_backward(module):
     return FlagInBackward(module)
 

@@ -65,6 +65,12 @@ grep -Eq '^[1-9][0-9]* of [1-9][0-9]* steps: local step$' excluded || fail "what
 expect 1 "its attribute \`no_sync\` is 'sideways': give one of" run replay case.json --subject "$(wrong unknown_place_of_no_sync)"
 expect 1 "its attribute \`excludes\` must be a list" run replay case.json --subject "$(wrong excludes_without_a_list)"
 
+# A hook that runs twice in a backward: both of its contributions count, where that is declared.
+found 65 "oracle: bits" first_hook
+right last_hook
+expect 1 "it declares 'repeated_hooks', which is an error in the contract 'torch'" run replay case.json \
+  --subject "$(wrong repeated_hooks_of_torch)"
+
 # One case shows each of the others.
 misbehaves() { # misbehaves CODE FUNCTION TEXT
   expect "$1" "$3" run replay case.json --subject "$(wrong "$2")"

@@ -16,7 +16,8 @@
 // 11  measures the timeout of a reduction on the wall clock, which jumps (the fault node_clock)
 // 12  raises an error of its own where there is nothing wrong: with more than three buckets
 // 13  frees nothing when it is destroyed
-// A real reducer could have the faults 1 and 10 to 13; the others are for the harness.
+// 14  takes a gradient at the first hook of a pass: what a second hook adds is lost
+// A real reducer could have the faults 1 and 10 to 14; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -53,7 +54,7 @@ void destroy_faulty(void* self) {
   if (LOCKSTEP_EXAMPLE_FAULT != 13) delete &faulty(self);
 }
 
-#if LOCKSTEP_EXAMPLE_FAULT == 1 || LOCKSTEP_EXAMPLE_FAULT == 10
+#if LOCKSTEP_EXAMPLE_FAULT == 1 || LOCKSTEP_EXAMPLE_FAULT == 10 || LOCKSTEP_EXAMPLE_FAULT == 14
 
 uint64_t bytes_of(const lockstep_parameter& parameter) {
   return parameter.count * (parameter.dtype == LOCKSTEP_FLOAT64 ? 8 : 4);
@@ -64,7 +65,8 @@ int32_t gradient_ready_faulty(void* self, uint32_t parameter, int64_t pass, lock
   const lockstep_parameter& record = reducer.flat.setup->parameters[parameter];
   std::vector<double>& early = reducer.early[parameter];
   const void* gradient = reducer.flat.host->gradient(reducer.flat.host, parameter, nullptr);
-  if (pass == LOCKSTEP_LOCAL && gradient != nullptr && early.empty() && record.count > 0) {
+  const bool is_copied = (pass == LOCKSTEP_LOCAL) == (LOCKSTEP_EXAMPLE_FAULT != 14);
+  if (is_copied && gradient != nullptr && early.empty() && record.count > 0) {
     early.resize(record.count);
     std::memcpy(early.data(), gradient, bytes_of(record));
   }
@@ -158,15 +160,16 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 #endif
 
 lockstep_subject make_faulty_table() {
-  static constexpr const char* kNames[] = {
-      "",           "stale",    "crashing",   "hanging",  "skipping",   "exiting",  "closing",
-      "scribbling", "stopping", "signalling", "two_bugs", "wall_clock", "refusing", "leaking"};
+  static constexpr const char* kNames[] = {"",         "stale",      "crashing",  "hanging",
+                                           "skipping", "exiting",    "closing",   "scribbling",
+                                           "stopping", "signalling", "two_bugs",  "wall_clock",
+                                           "refusing", "leaking",    "first_hook"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;
   table.destroy = destroy_faulty;
   table.backward_end = backward_end_faulty;
-#if LOCKSTEP_EXAMPLE_FAULT == 1 || LOCKSTEP_EXAMPLE_FAULT == 10
+#if LOCKSTEP_EXAMPLE_FAULT == 1 || LOCKSTEP_EXAMPLE_FAULT == 10 || LOCKSTEP_EXAMPLE_FAULT == 14
   table.gradient_ready = gradient_ready_faulty;
 #endif
   return table;
