@@ -48,12 +48,21 @@ Capabilities needed_by_fields(const Case& value) {
 // ranks.
 bool may_round(std::uint32_t world) { return !std::has_single_bit(world); }
 
-// Returns what the pass needs because of several fields together.
+// Returns what the pass needs because of several fields together. An absent rank that trains is
+// under no_sync.
 Capabilities needed_by_pass(const reference::RankPass& pass) {
   const auto kept = std::count_if(pass.forwards.begin(), pass.forwards.end(),
                                   [](const auto& forward) { return !forward.discard; });
   Capabilities out = with_if({}, kept > 1, Capability::kSeveralForwards);
+  out = with_if(out, pass.absent && !pass.skip && kept > 0, Capability::kNoSync);
   return with_if(out, pass.backwards.size() > 1, Capability::kSeveralBackwards);
+}
+
+// Returns whether a rank raises by itself, and not because another one is absent (P8).
+bool raises_by_itself(const reference::ExpectedStep& step) {
+  return std::any_of(step.ranks.begin(), step.ranks.end(), [](const auto& rank) {
+    return rank.outcome == reference::Outcome::kOwnError;
+  });
 }
 
 }  // namespace
@@ -93,7 +102,7 @@ Capabilities needed(const Case& value) {
   const reference::Expectation expectation =
       reference::run(program, reference::Contract::lockstep());
   for (const reference::ExpectedStep& step : expectation.steps)
-    if (step.any_error) out = out.with(Capability::kErrors);
+    out = with_if(out, raises_by_itself(step), Capability::kErrors);
   if (const std::optional<Case> other = switched(normal))
     out = Capabilities::from_bits(out.bits() | needed(*other).bits());
   return out;

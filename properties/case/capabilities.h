@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -98,15 +99,16 @@ class Capabilities {
     return Capabilities((std::uint64_t{1} << kCapabilities) - 1);
   }
 
+  static constexpr Capabilities of(std::initializer_list<Capability> list) {
+    Capabilities out;
+    for (const Capability each : list) out = out.with(each);
+    return out;
+  }
   // Returns what Lockstep's reducer supports: all but what only other reducers have.
   static constexpr Capabilities lockstep() {
-    return all()
-        .without(Capability::kBatchedCopy)
-        .without(Capability::kLazyBuckets)
-        .without(Capability::kSkipsUnused)
-        .without(Capability::kFinalization)
-        .without(Capability::kUpdatesGroup)
-        .without(Capability::kRepeatedHooks);
+    using enum Capability;
+    return all().without(of(
+        {kBatchedCopy, kLazyBuckets, kSkipsUnused, kFinalization, kUpdatesGroup, kRepeatedHooks}));
   }
 
   constexpr bool has(Capability capability) const { return (bits_ & bit(capability)) != 0; }
@@ -118,6 +120,10 @@ class Capabilities {
   }
   constexpr Capabilities without(Capabilities others) const {
     return Capabilities(bits_ & ~others.bits_);
+  }
+  // Without those of which programs end in errors.
+  constexpr Capabilities without_errors() const {
+    return without(of({Capability::kErrors, Capability::kRecovery, Capability::kAbsent}));
   }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr bool operator==(const Capabilities& other) const = default;

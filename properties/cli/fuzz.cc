@@ -423,8 +423,7 @@ GenerateOptions generate_options_of(const FuzzOptions& options, LaneKind lane) {
     generate.max_world = std::min(generate.max_world, kPythonRanks);
   // Which of its errors a rank reports depends on time, where only calls are known of errors.
   if (!generate.switched.empty() && options.subject.profile.judges_calls_alone())
-    generate.capabilities =
-        generate.capabilities.without(Capability::kErrors).without(Capability::kRecovery);
+    generate.capabilities = generate.capabilities.without_errors();
   if (lane == LaneKind::kHosts) {
     generate.has_network = can_disturb_network();
     generate.max_world = std::min(generate.max_world, host_count());

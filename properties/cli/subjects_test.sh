@@ -46,6 +46,7 @@ replays() { # replays CODE TEXT SUBJECT OPTION...
 replays 65 "FAIL: wrong bits" stale
 replays 65 "FAIL: wrong bits" two_bugs
 replays 65 "FAIL: wrong bits" first_hook
+replays 71 "although a peer must raise an error" swallowing
 replays 66 "FAIL: deadlock" skipping
 replays 68 "FAIL: crash" crashing
 replays 68 "FAIL: crash" exiting

@@ -41,8 +41,7 @@ TEST(Between, NothingIsDrawnForASubjectThatLacksIt) {
 
 TEST(Between, CasesForASubjectWithoutErrorsSucceed) {
   GenerateOptions options;
-  options.capabilities =
-      Capabilities::lockstep().without(Capability::kErrors).without(Capability::kRecovery);
+  options.capabilities = Capabilities::lockstep().without_errors();
   std::size_t seen = 0;
   for (std::uint64_t index = 0; index < kSampled; ++index) {
     const Case value = generate(kSeed, index, options);

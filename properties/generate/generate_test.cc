@@ -92,12 +92,28 @@ TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
 
 TEST(Generate, ProgramsAreLegalUnlessTheSubjectHasErrors) {
   GenerateOptions options;
-  options.capabilities = Capabilities::all().without(Capability::kErrors);
+  options.capabilities = Capabilities::all().without_errors();
   for (std::uint64_t index = 0; index < 5000; ++index) {
     const Case value = generate(3, index, options);
     const auto expected = reference::run(value.program, reference::Contract::lockstep());
     for (const auto& step : expected.steps) ASSERT_FALSE(step.any_error) << "case " << index;
   }
+}
+
+TEST(Generate, OfASubjectWithoutErrorsOnlyAnAbsentRankMakesProgramsFail) {
+  GenerateOptions options;
+  options.capabilities = Capabilities::all().without(Capability::kErrors);
+  std::size_t absent = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    const Case value = generate(3, index, options);
+    absent += has_absent_rank(value.program) ? 1 : 0;
+    EXPECT_FALSE(needed(value).has(Capability::kErrors)) << "case " << index;
+    const auto expected = reference::run(value.program, reference::Contract::lockstep());
+    for (const auto& step : expected.steps)
+      for (const auto& rank : step.ranks)
+        ASSERT_NE(rank.outcome, reference::Outcome::kOwnError) << "case " << index;
+  }
+  EXPECT_GT(absent, 100u);
 }
 
 TEST(Generate, IsAFunctionOfSeedIndexAndOptions) {

@@ -99,8 +99,7 @@ void draw_groups(Random random, const GenerateOptions& options, Program& program
 
 void draw_absent_rank(Random random, const GenerateOptions& options, Case& value) {
   const Capabilities can = options.capabilities;
-  const bool is_able = can.has(Capability::kAbsent) && can.has(Capability::kErrors) &&
-                       can.has(Capability::kRecovery) && !value.program.steps.empty();
+  const bool is_able = can.has(Capability::kAbsent) && !value.program.steps.empty();
   const auto& plan = value.faults.faults;
   const bool is_faulty = std::any_of(plan.begin(), plan.end(), [](const faults::Fault& each) {
     return !faults::is_benign(each.kind);
@@ -111,9 +110,12 @@ void draw_absent_rank(Random random, const GenerateOptions& options, Case& value
                                 : options.lane == Lane::kGloo ? 6
                                                               : 0;
   if (!random.percent(percent) || !is_able || is_faulty) return;
-  // Most programs in plain mode are legal, and stay so.
-  if (value.program.options.mode == reference::Mode::kPlain && !fails(value.program)) return;
-  Program changed = value.program;
+  // Most programs in plain mode are legal, and stay so if the subject has others that fail.
+  const bool stays_legal =
+      value.program.options.mode == reference::Mode::kPlain && can.has(Capability::kErrors);
+  if (stays_legal && !fails(value.program)) return;
+  Case with_absent = value;
+  Program& changed = with_absent.program;
   Step& step = changed.steps[random.below(static_cast<std::uint32_t>(changed.steps.size()))];
   const std::size_t shared = step.variants.size();
   for (std::size_t rank = shared; rank < changed.world; ++rank)
@@ -121,11 +123,12 @@ void draw_absent_rank(Random random, const GenerateOptions& options, Case& value
   reference::RankPass& pass = step.variants[random.below(changed.world)];
   pass.absent = true;
   const std::uint32_t way = random.below(3);
-  pass.skip = way == 0 || (way == 2 && !can.has(Capability::kNoSync));
-  if (way == 1 && can.has(Capability::kDiscard))
+  pass.skip = way == 0 || !can.has(way == 1 ? Capability::kDiscard : Capability::kNoSync);
+  if (way == 1 && !pass.skip)
     for (reference::Forward& forward : pass.forwards) forward.discard = true;
   reference::normalize(changed);
-  if (has_absent_rank(changed)) value.program = std::move(changed);
+  const bool stays_able = can.has(Capability::kErrors) || missing(with_absent, can).empty();
+  if (has_absent_rank(changed) && stays_able) value.program = std::move(changed);
 }
 
 void draw_several_reducers(Random reducers, Random renewal, const GenerateOptions& options,

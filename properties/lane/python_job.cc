@@ -85,7 +85,7 @@ std::string python_job(const Case& c, const Expected& expectation, const RankReq
               {"folder", request.directory},
               {"group", group},
               {"key", program.key},
-              {"timeout_ms", c.timeout_ms == 0 ? kDefaultTimeoutMs : c.timeout_ms},
+              {"timeout_ms", gloo_timeout_ms(c)},
               {"options", python_options(program.options)},
               {"first_bucket_bytes", program.options.first_bucket_bytes},
               {"parameters", python_parameters(program)},

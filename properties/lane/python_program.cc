@@ -52,7 +52,11 @@ const char* zero_name(reference::ZeroGrad zero) {
 class StepWriter {
  public:
   StepWriter(const Program& program, std::size_t step, std::uint32_t rank)
-      : program_(program), number_(step), step_(program.steps[step]), rank_(rank) {}
+      : program_(program),
+        number_(step),
+        step_(program.steps[step]),
+        rank_(rank),
+        kind_(kind_of(step_, reference::pass_of(step_, rank))) {}
 
   PythonStep write() {
     const reference::RankPass& pass = reference::pass_of(step_, rank_);
@@ -66,11 +70,12 @@ class StepWriter {
                           {"nodes", nodes(forward.nodes)},
                           {"outputs", std::move(outputs)}});
     }
-    Json work = {{"kind", kind_name(step_.kind)},
+    Json work = {{"kind", kind_name(kind_)},
                  {"keep_outputs", pass.keep_outputs},
                  {"hold_outputs", pass.hold_outputs},
                  {"forwards", std::move(forwards)},
                  {"calls", calls(pass)}};
+    if (pass.absent) work["absent"] = true;
     return {std::move(work), std::move(constants_)};
   }
 
@@ -84,7 +89,7 @@ class StepWriter {
   // no check_complete().
   Json calls(const reference::RankPass& pass) const {
     Json calls = Json::array();
-    for (const Call& call : calls_of(program_.options, step_.kind, pass)) {
+    for (const Call& call : calls_of(program_.options, kind_, pass)) {
       switch (call.kind) {
         case Call::Kind::kZeroGrad:
           calls.push_back({"zero_grad", call.place, zero_name(step_.zero_grad)});
@@ -92,7 +97,7 @@ class StepWriter {
         case Call::Kind::kForward: {
           const bool is_local = pass.forwards[call.number].local;
           calls.push_back({"forward", call.place, call.number,
-                           kind_name(is_local ? PassKind::kNoSync : step_.kind)});
+                           kind_name(is_local ? PassKind::kNoSync : kind_)});
           break;
         }
         case Call::Kind::kEvaluate:
@@ -129,7 +134,7 @@ class StepWriter {
     for (std::size_t step = number_; step-- > 0;) {
       const reference::Step& before = program_.steps[step];
       const reference::RankPass& pass = reference::pass_of(before, rank_);
-      if (!pass.skip) return reference::held_roots(before.kind, pass, backward);
+      if (!pass.skip) return reference::held_roots(kind_of(before, pass), pass, backward);
     }
     return {};
   }
@@ -203,6 +208,7 @@ class StepWriter {
   const std::size_t number_;
   const reference::Step& step_;
   const std::uint32_t rank_;
+  const PassKind kind_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::string> names_;
   std::vector<PythonConstant> constants_;
 };

@@ -283,7 +283,7 @@ class ErrorCallOracle {
     const bool is_stopped = std::any_of(fatal.begin(), fatal.end(), [&](const auto& fault) {
       return fault.kind == faults::Kind::kOperationStall && fault.rank == rank_;
     });
-    const std::uint64_t timeout_ms = case_.timeout_ms == 0 ? kDefaultTimeoutMs : case_.timeout_ms;
+    const std::uint64_t timeout_ms = gloo_timeout_ms(case_);
     const std::uint64_t took_ms = (step.end_us - step.begin_us) / 1000;
     if (step.status.ok() || is_stopped || took_ms <= 2 * timeout_ms + kGraceMs) return {};
     return wrong("progress",

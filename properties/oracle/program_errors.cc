@@ -172,9 +172,12 @@ AllowedError ProgramErrors::allow(const reference::ReportableError& error) const
                           ? Among::of({Code::kTimeout, Code::kPeerLost, Code::kAborted})
                           : Among::of({code_of(error.error)});
   it.allow(Must::kCode, {.codes = codes});
-  it.allow(Must::kCause, {.causes = Among::of({error.culprit})});
-  if (error.error == Error::kAbsent)
-    it.allow(Must::kSuspect, {.suspects = Among::of({error.culprit})});
+  // A subject without recovery tells its peers nothing: each suspects the one that it waits for.
+  if (const bool is_absent = error.error == Error::kAbsent;
+      !is_absent || c_.observation_.recovers) {
+    it.allow(Must::kCause, {.causes = Among::of({error.culprit})});
+    if (is_absent) it.allow(Must::kSuspect, {.suspects = Among::of({error.culprit})});
+  }
   if (error.call)
     it.allow(Must::kCall, {.calls = Among::of({static_cast<std::int32_t>(*error.call)})});
   it.allow(Must::kPass, {.passes = Among::of({error.pass})});

@@ -40,7 +40,8 @@ constexpr double kRoundings = 16;  // the roundings that a tolerance accepts
 std::vector<std::string> obstacles(const Case& c) {
   std::vector<std::string> out;
   const Capabilities newest = torch_capabilities(torch_model::kTestedVersions.back());
-  const Capabilities lacks = missing(c, newest.without(Capability::kIgnored));
+  const Capabilities lacks =
+      missing(c, newest.without(Capability::kIgnored).without(Capability::kAbsent));
   for (int i = 0; i < kCapabilities; ++i) {
     const auto capability = static_cast<Capability>(i);
     if (lacks.has(capability))

@@ -9,31 +9,28 @@
 #include <system_error>
 
 #include "properties/subject/declared_sums.h"
+
 namespace lockstep::properties {
 namespace {
 
-static_assert(LOCKSTEP_CAN_DYNAMIC == Capabilities().with(Capability::kDynamic).bits());
-static_assert(LOCKSTEP_CAN_NO_SYNC == Capabilities().with(Capability::kNoSync).bits());
-static_assert(LOCKSTEP_CAN_NO_GRAD == Capabilities().with(Capability::kNoGrad).bits());
-static_assert(LOCKSTEP_CAN_CHECKPOINT == Capabilities().with(Capability::kCheckpoint).bits());
-static_assert(LOCKSTEP_CAN_FORWARDS == Capabilities().with(Capability::kSeveralForwards).bits());
-static_assert(LOCKSTEP_CAN_BACKWARDS == Capabilities().with(Capability::kSeveralBackwards).bits());
-static_assert(LOCKSTEP_CAN_DISCARD == Capabilities().with(Capability::kDiscard).bits());
-static_assert(LOCKSTEP_CAN_KEEP_OUTPUTS == Capabilities().with(Capability::kKeepOutputs).bits());
-static_assert(LOCKSTEP_CAN_SHARED == Capabilities().with(Capability::kShared).bits());
-static_assert(LOCKSTEP_CAN_FROZEN == Capabilities().with(Capability::kFrozen).bits());
-static_assert(LOCKSTEP_CAN_FLOAT64 == Capabilities().with(Capability::kFloat64).bits());
-static_assert(LOCKSTEP_CAN_FLOAT16 == Capabilities().with(Capability::kFloat16).bits());
-static_assert(LOCKSTEP_CAN_BFLOAT16 == Capabilities().with(Capability::kBFloat16).bits());
-static_assert(LOCKSTEP_CAN_STRIDES == Capabilities().with(Capability::kStrides).bits());
-static_assert(LOCKSTEP_CAN_ZERO_SIZE == Capabilities().with(Capability::kZeroSize).bits());
-static_assert(LOCKSTEP_CAN_TWO_DEVICES == Capabilities().with(Capability::kTwoDevices).bits());
-static_assert(LOCKSTEP_CAN_BCUBE == Capabilities().with(Capability::kBcube).bits());
-static_assert(LOCKSTEP_CAN_SPECIAL == Capabilities().with(Capability::kSpecial).bits());
-static_assert(LOCKSTEP_CAN_ERRORS == Capabilities().with(Capability::kErrors).bits());
-static_assert(LOCKSTEP_CAN_RECOVER == Capabilities().with(Capability::kRecovery).bits());
-static_assert(LOCKSTEP_CAN_REPEATED_HOOKS ==
-              Capabilities().with(Capability::kRepeatedHooks).bits());
+using enum Capability;
+
+constexpr std::uint64_t kBits[] = {
+    LOCKSTEP_CAN_DYNAMIC,       LOCKSTEP_CAN_NO_SYNC,      LOCKSTEP_CAN_NO_GRAD,
+    LOCKSTEP_CAN_CHECKPOINT,    LOCKSTEP_CAN_FORWARDS,     LOCKSTEP_CAN_BACKWARDS,
+    LOCKSTEP_CAN_DISCARD,       LOCKSTEP_CAN_KEEP_OUTPUTS, LOCKSTEP_CAN_SHARED,
+    LOCKSTEP_CAN_FROZEN,        LOCKSTEP_CAN_FLOAT64,      LOCKSTEP_CAN_FLOAT16,
+    LOCKSTEP_CAN_BFLOAT16,      LOCKSTEP_CAN_STRIDES,      LOCKSTEP_CAN_ZERO_SIZE,
+    LOCKSTEP_CAN_TWO_DEVICES,   LOCKSTEP_CAN_BCUBE,        LOCKSTEP_CAN_SPECIAL,
+    LOCKSTEP_CAN_ERRORS,        LOCKSTEP_CAN_RECOVER,      LOCKSTEP_CAN_ABSENT,
+    LOCKSTEP_CAN_REPEATED_HOOKS};
+constexpr Capability kMeanings[] = {
+    kDynamic,  kNoSync,      kNoGrad,   kCheckpoint,   kSeveralForwards, kSeveralBackwards,
+    kDiscard,  kKeepOutputs, kShared,   kFrozen,       kFloat64,         kFloat16,
+    kBFloat16, kStrides,     kZeroSize, kTwoDevices,   kBcube,           kSpecial,
+    kErrors,   kRecovery,    kAbsent,   kRepeatedHooks};
+static_assert(std::ranges::equal(kBits, kMeanings, {}, {},
+                                 [](Capability each) { return Capabilities::of({each}).bits(); }));
 static_assert(kCapabilities == 60);
 
 tl::unexpected<Status> refused(std::string what) {
@@ -101,10 +98,8 @@ Result<LoadedSubject> check_subject(const lockstep_subject* table, const std::st
   if (const auto sums = declared_sums({}, scale); !sums)
     return refused(fmt::format("the subject '{}': {}", whose, sums.error().failure().detail));
   // The host implements these: the interface is the same with them.
-  const Capabilities with_host = capabilities.with(Capability::kConstants)
-                                     .with(Capability::kRounding)
-                                     .with(Capability::kFaults)
-                                     .with(Capability::kUndefined);
+  const Capabilities with_host =
+      capabilities.with(kConstants).with(kRounding).with(kFaults).with(kUndefined);
   const Capabilities between =
       capabilities.has(Capability::kNoGrad) ? with_host.with(Capability::kBetween) : with_host;
   return LoadedSubject{

@@ -18,7 +18,8 @@ namespace lockstep::properties {
 // The capabilities for which the interface has constants. It does not support static mode, views,
 // or sums in the order of the ranks yet.
 constexpr Capabilities hosted_capabilities() {
-  return Capabilities::from_bits((2 * LOCKSTEP_CAN_RECOVER - 1) | LOCKSTEP_CAN_REPEATED_HOOKS);
+  return Capabilities::from_bits((2 * LOCKSTEP_CAN_RECOVER - 1) | LOCKSTEP_CAN_ABSENT |
+                                 LOCKSTEP_CAN_REPEATED_HOOKS);
 }
 
 struct LoadedSubject {

@@ -108,6 +108,9 @@ extern "C" {
 #define LOCKSTEP_CAN_SPECIAL (UINT64_C(1) << 17)     /* NaN, infinities, subnormals, -0 */
 #define LOCKSTEP_CAN_ERRORS (UINT64_C(1) << 18)      /* programs that must end in an error */
 #define LOCKSTEP_CAN_RECOVER (UINT64_C(1) << 19)     /* fatal faults; with abort, reset, poisoned */
+/* A rank may take no part in a pass (P8): the others' wait() ends in an error in that step, which
+ * they hand on; with LOCKSTEP_CAN_RECOVER all of them name the rank. */
+#define LOCKSTEP_CAN_ABSENT (UINT64_C(1) << 58)
 /* A parameter's hook may run again in a pass; see lockstep_setup::repeated_hooks. */
 #define LOCKSTEP_CAN_REPEATED_HOOKS (UINT64_C(1) << 59)
 

@@ -151,12 +151,7 @@ Capabilities python_capabilities() {
   return torch_capabilities()
       .with(kBFloat16)
       .with(kRepeatedHooks)
-      .without(kSpecial)
-      .without(kHooks)
-      .without(kIgnored)
-      .without(kSparse)
-      .without(kRounding)
-      .without(kFaults);
+      .without(Capabilities::of({kSpecial, kHooks, kIgnored, kSparse, kRounding, kFaults}));
 }
 
 fs::path python_ranks(const fs::path& self) {

@@ -55,7 +55,7 @@ std::string Subject::name() const {
 Capabilities common_capabilities(const Subject& subject) {
   if (!subject.against) return subject.capabilities;
   const std::uint64_t both = subject.capabilities.bits() & subject.against->capabilities.bits();
-  return Capabilities::from_bits(both).without(Capability::kErrors).without(Capability::kRecovery);
+  return Capabilities::from_bits(both).without_errors();
 }
 
 std::string planted_bug_of(const Subject& subject) {

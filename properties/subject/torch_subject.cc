@@ -85,36 +85,12 @@ Place place_of(const std::string& which, const fs::path& root, const fs::path& f
 
 Capabilities torch_capabilities() {
   using enum Capability;
-  return Capabilities()
-      .with(kDynamic)
-      .with(kNoSync)
-      .with(kNoGrad)
-      .with(kCheckpoint)
-      .with(kSeveralForwards)
-      .with(kSeveralBackwards)
-      .with(kDiscard)
-      .with(kKeepOutputs)
-      .with(kShared)
-      .with(kFrozen)
-      .with(kFloat64)
-      .with(kFloat16)
-      .with(kStrides)
-      .with(kZeroSize)
-      .with(kSpecial)
-      .with(kErrors)
-      .with(kRecovery)
-      .with(kViews)
-      .with(kStatic)
-      .with(kHooks)
-      .with(kIgnored)
-      .with(kSparse)
-      .with(kRounding)
-      .with(kFaults)
-      .with(kUndefined)
-      .with(kInterleaved)
-      .with(kBetween)
-      .with(kHoldOutputs)
-      .with(kLaterBackward);
+  return Capabilities::of(
+      {kDynamic,   kNoSync,      kNoGrad,  kCheckpoint,  kSeveralForwards, kSeveralBackwards,
+       kDiscard,   kKeepOutputs, kShared,  kFrozen,      kFloat64,         kFloat16,
+       kStrides,   kZeroSize,    kSpecial, kErrors,      kRecovery,        kViews,
+       kStatic,    kHooks,       kIgnored, kSparse,      kRounding,        kFaults,
+       kUndefined, kInterleaved, kBetween, kHoldOutputs, kLaterBackward,   kAbsent});
 }
 
 // As the constructors of the reducer are (interface.h). A version between two of those that were

@@ -186,7 +186,7 @@ lockstep_subject make_table() {
                        LOCKSTEP_CAN_KEEP_OUTPUTS | LOCKSTEP_CAN_SHARED | LOCKSTEP_CAN_FROZEN |
                        LOCKSTEP_CAN_FLOAT64 | LOCKSTEP_CAN_STRIDES | LOCKSTEP_CAN_ZERO_SIZE |
                        LOCKSTEP_CAN_TWO_DEVICES | LOCKSTEP_CAN_BCUBE | LOCKSTEP_CAN_SPECIAL |
-                       LOCKSTEP_CAN_REPEATED_HOOKS;
+                       LOCKSTEP_CAN_REPEATED_HOOKS | LOCKSTEP_CAN_ABSENT;
   table.create = create;
   table.destroy = destroy;
   table.forward_begin = forward_begin;

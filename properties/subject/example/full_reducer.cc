@@ -390,7 +390,8 @@ lockstep_subject make_table() {
                        LOCKSTEP_CAN_DISCARD | LOCKSTEP_CAN_KEEP_OUTPUTS | LOCKSTEP_CAN_SHARED |
                        LOCKSTEP_CAN_FROZEN | LOCKSTEP_CAN_FLOAT64 | LOCKSTEP_CAN_STRIDES |
                        LOCKSTEP_CAN_ZERO_SIZE | LOCKSTEP_CAN_TWO_DEVICES | LOCKSTEP_CAN_BCUBE |
-                       LOCKSTEP_CAN_SPECIAL | LOCKSTEP_CAN_ERRORS | LOCKSTEP_CAN_RECOVER;
+                       LOCKSTEP_CAN_SPECIAL | LOCKSTEP_CAN_ERRORS | LOCKSTEP_CAN_RECOVER |
+                       LOCKSTEP_CAN_ABSENT;
   table.create = create;
   table.destroy = destroy;
   table.forward_begin = forward_begin;

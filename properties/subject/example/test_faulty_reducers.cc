@@ -17,7 +17,8 @@
 // 12  raises an error of its own where there is nothing wrong: with more than three buckets
 // 13  frees nothing when it is destroyed
 // 14  takes a gradient at the first hook of a pass: what a second hook adds is lost
-// A real reducer could have the faults 1 and 10 to 14; the others are for the harness.
+// 15  swallows the timeout of a collective, as where a rank is absent
+// A real reducer could have the faults 1 and 10 to 15; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -125,6 +126,14 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
   return backward_end(self, pass, outputs_left, error);
 }
 
+#elif LOCKSTEP_EXAMPLE_FAULT == 15
+
+int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
+                            lockstep_error* error) {
+  const int32_t code = backward_end(self, pass, outputs_left, error);
+  return code == LOCKSTEP_TIMEOUT ? int32_t{LOCKSTEP_OK} : code;
+}
+
 #else
 
 int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
@@ -160,10 +169,10 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 #endif
 
 lockstep_subject make_faulty_table() {
-  static constexpr const char* kNames[] = {"",         "stale",      "crashing",  "hanging",
-                                           "skipping", "exiting",    "closing",   "scribbling",
-                                           "stopping", "signalling", "two_bugs",  "wall_clock",
-                                           "refusing", "leaking",    "first_hook"};
+  static constexpr const char* kNames[] = {"",         "stale",      "crashing",   "hanging",
+                                           "skipping", "exiting",    "closing",    "scribbling",
+                                           "stopping", "signalling", "two_bugs",   "wall_clock",
+                                           "refusing", "leaking",    "first_hook", "swallowing"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;

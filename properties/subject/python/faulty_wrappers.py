@@ -130,6 +130,25 @@ class LosesLocalGradients(FlagInBackward):
         return super().forward(*arguments)
 
 
+class SwallowsErrors(Wrapper):
+    """Goes on with its own gradient where an all-reduce fails, as where a rank is absent."""
+
+    def average(self, parameter, ranks):
+        with contextlib.suppress(RuntimeError):
+            super().average(parameter, ranks)
+
+
+def swallows_errors(module):
+    return SwallowsErrors(module)
+
+
+def notices_absent_ranks(module):
+    return Wrapper(module)
+
+
+swallows_errors.can = notices_absent_ranks.can = "absent discard"
+
+
 class FirstHook(Wrapper):
     """Takes a gradient at the first hook of a backward; what a second hook adds is lost."""
 

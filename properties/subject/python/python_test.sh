@@ -71,6 +71,13 @@ right last_hook
 expect 1 "it declares 'repeated_hooks', which is an error in the contract 'torch'" run replay case.json \
   --subject "$(wrong repeated_hooks_of_torch)"
 
+# A rank that skips a step: the others raise in it, within the timeout, where that is declared.
+absent='"variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}]}, {"skip": true}]'
+echo '{"schema": 4, "timeout_ms": 3000, "program": {"steps": [{'"$absent"'}, {}]}}' >absent.json
+expect 71 "a rank it depends on has left it alone" run replay absent.json --subject "$(wrong swallows_errors)"
+expect 0 "ok" run replay absent.json --subject "$(wrong notices_absent_ranks)"
+expect 1 "the case needs absent (ranks that take no part in a pass)" run replay absent.json --subject "$(wrong skips_none)"
+
 # One case shows each of the others.
 misbehaves() { # misbehaves CODE FUNCTION TEXT
   expect "$1" "$3" run replay case.json --subject "$(wrong "$2")"

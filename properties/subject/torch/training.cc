@@ -101,7 +101,8 @@ class Training {
     while (observation_.construction.ok() && observation_.recovery.ok()) {
       bool is_recovering = false;
       while (step < end_ && !is_recovering) is_recovering = train_step(step++);
-      if (is_recovering) leave();
+      // An absent rank stays until the others have noticed.
+      if (is_recovering && !reference::pass_of(program_.steps[step - 1], job_.rank).absent) leave();
       Resume resume = job_.meet(!is_recovering, step);
       observation_.finished = !resume.recover;
       if (observation_.finished) break;
@@ -155,10 +156,9 @@ class Training {
     const auto here = std::find(roster.members.begin(), roster.members.end(), job_.rank);
     const auto rank = static_cast<int>(here - roster.members.begin());
     const auto size = static_cast<int>(roster.members.size());
-    const std::uint32_t ms = job_.c->timeout_ms;
     return c10::make_intrusive<RecordingGroup>(
         store_of(roster, name, size), rank, size, job_.address,
-        std::chrono::milliseconds(ms == 0 ? properties::kDefaultTimeoutMs : ms),
+        std::chrono::milliseconds(properties::gloo_timeout_ms(*job_.c)),
         [this] { faults_.at_collective(); });
   }
 
@@ -214,12 +214,13 @@ class Training {
 
   void run_step(const reference::Step& step, ObservedStep& observed) {
     const reference::RankPass& pass = reference::pass_of(step, job_.rank);
-    if (!pass.skip && step.kind == PassKind::kNoGrad) {
+    const PassKind kind = kind_of(step, pass);
+    if (!pass.skip && kind == PassKind::kNoGrad) {
       zero_gradients(step.zero_grad);
       held_ = {};
     }
     remember_storages();
-    if (step.kind != PassKind::kNoGrad) {
+    if (kind != PassKind::kNoGrad) {
       std::vector<at::Tensor> outputs;
       run_calls(step, pass, outputs, observed);
       held_ = pass.hold_outputs ? Held{&step, std::move(outputs)} : Held();
@@ -240,7 +241,8 @@ class Training {
   void run_calls(const reference::Step& step, const reference::RankPass& pass,
                  std::vector<at::Tensor>& outputs, ObservedStep& observed) {
     using Kind = properties::Call::Kind;
-    for (const properties::Call& call : properties::calls_of(program_.options, step.kind, pass)) {
+    const PassKind kind = kind_of(step, pass);
+    for (const properties::Call& call : properties::calls_of(program_.options, kind, pass)) {
       if (call.kind == Kind::kCheckComplete) continue;  // PyTorch has no such call
       observed.failed_call = call.place;
       observed.status = caught([&] { make_call(step, pass, call, outputs); });
@@ -249,12 +251,13 @@ class Training {
       if (!observed.status.ok()) return;
     }
     const bool has_backwards = reference::kept_outputs(pass) > 0;
-    if (wrapper_ && has_backwards) end_by_hand(step.kind, reference::call_count(pass), observed);
+    if (wrapper_ && has_backwards) end_by_hand(kind, reference::call_count(pass), observed);
   }
 
   void make_call(const reference::Step& step, const reference::RankPass& pass,
                  const properties::Call& call, std::vector<at::Tensor>& outputs) {
     using Kind = properties::Call::Kind;
+    const PassKind kind = kind_of(step, pass);
     const std::uint32_t number = call.number;
     if (call.kind == Kind::kZeroGrad) {
       zero_gradients(step.zero_grad);
@@ -262,7 +265,7 @@ class Training {
     }
     if (call.kind == Kind::kForward) {
       const reference::Forward& forward = pass.forwards[number];
-      run_forward(step.key, forward, step.kind == PassKind::kSynced && !forward.local, outputs);
+      run_forward(step.key, forward, kind == PassKind::kSynced && !forward.local, outputs);
     }
     if (call.kind == Kind::kEvaluate) {
       const at::NoGradGuard guard;  // DistributedDataParallel does not call its reducer then
@@ -276,7 +279,7 @@ class Training {
     if (call.kind != Kind::kBackward) return;
     using properties::torch_model::may_end_in_hook;
     const bool are_all_run = reference::backward_of(pass, number).forwards == 0;
-    if (are_all_run && wrapper_ && may_end_in_hook(job_.c->torch, step.kind))
+    if (are_all_run && wrapper_ && may_end_in_hook(job_.c->torch, kind))
       wrapper_->end_pass_in_hook();
     if (reference::backward_of(pass, number).held)
       run_held_backward(pass, number);
@@ -287,9 +290,9 @@ class Training {
   // From outputs of the step before, if the rank holds any.
   void run_held_backward(const reference::RankPass& pass, std::uint32_t call) {
     if (held_.step == nullptr) return;
-    const std::vector<std::uint32_t> numbers =
-        reference::held_roots(held_.step->kind, reference::pass_of(*held_.step, job_.rank),
-                              reference::backward_of(pass, call));
+    const reference::RankPass& before = reference::pass_of(*held_.step, job_.rank);
+    const std::vector<std::uint32_t> numbers = reference::held_roots(
+        kind_of(*held_.step, before), before, reference::backward_of(pass, call));
     std::vector<at::Tensor> roots;
     for (const std::uint32_t number : numbers) roots.push_back(held_.outputs[number]);
     const bool is_last = call + 1 == reference::call_count(pass);

@@ -11,6 +11,6 @@ def wrap(module, **options):
 wrap.contract = "torch"
 wrap.can = """dynamic static views no_sync no_grad several_forwards several_backwards discard keep_outputs
               interleaved between hold_outputs later_backward checkpoint shared frozen float64 float16 strides scalars
-              undefined errors recovery"""
+              undefined errors recovery absent"""
 if not torch.__version__.startswith("1."):
     wrap.can += " zero_size"  # 1.13 refuses some at construction (FINDINGS.md)

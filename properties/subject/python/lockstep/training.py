@@ -230,7 +230,8 @@ class Training:
             while step < min(self.plan["end"], self.excluded_from) and not is_recovering:
                 is_recovering = self.train_step(step)
                 step += 1
-            if is_recovering:
+            # An absent rank stays until the others have noticed.
+            if is_recovering and not "absent" in self.steps[step - 1]:
                 self.leave()
             resume = self.meet(not is_recovering, step)
             self.report["finished"] = not resume["recover"]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "properties/subject/torch/model/calls.h"
@@ -127,6 +128,23 @@ void HookModel::prepare(ExpectedStep& expected) {
   for (Rank& rank : ranks_) rank.begin_step();
 }
 
+// A rank that skips the step leaves the others alone in their forward, and they fail there.
+bool HookModel::is_alone_at_rebuild(const Step& step, ExpectedStep& expected) {
+  const auto skips = [&](std::uint32_t rank) {
+    return kind_of(step, pass_of(step, rank)) == PassKind::kNoGrad;
+  };
+  const auto is_due = [&](std::uint32_t rank) { return is_rebuild_due(ranks_[rank]); };
+  expected.any_error = step.kind != PassKind::kNoGrad && std::ranges::any_of(survivors_, skips) &&
+                       std::ranges::any_of(survivors_, is_due);
+  if (!expected.any_error) return false;
+  for (const std::uint32_t rank : survivors_)
+    expected.ranks[rank].outcome = skips(rank) ? Outcome::kSuccess : Outcome::kPeerError;
+  knowledge_.knows_collectives = false;
+  expected.layout = layout_.index();
+  record(expected.ranks);
+  return true;
+}
+
 void HookModel::run_step(const Step& step, ExpectedStep& expected) {
   prepare(expected);
   if (memory_.reduced.empty()) leave_open();  // the wrapper refuses to work for nothing
@@ -134,16 +152,23 @@ void HookModel::run_step(const Step& step, ExpectedStep& expected) {
   for (const std::uint32_t parameter : memory_.reduced)
     for (const std::uint32_t rank : survivors_)
       if (is_sparse(parameter) && gradient(rank, parameter).loose) leave_open();
+  if (is_alone_at_rebuild(step, expected)) return;
   if (step.kind != PassKind::kNoGrad) rebuild_if_due(expected);
+  std::optional<Step> absent;
+  const auto step_of = [&](std::uint32_t rank) -> const Step& {
+    return pass_of(step, rank).absent ? *absent : step;
+  };
   for (const std::uint32_t rank : survivors_) {
     const RankPass& pass = pass_of(step, rank);
-    if (step.kind == PassKind::kNoGrad && pass.skip) continue;
+    if (pass.absent) absent.emplace(step).kind = kind_of(step, pass);
+    if (kind_of(step, pass) == PassKind::kNoGrad && pass.skip) continue;
     if (!zeroes_late(pass)) zero(rank, step.zero_grad);
     if (step.kind != PassKind::kNoGrad && !policies_.stays_armed) disarm(pass, ranks_[rank]);
   }
   do {
     for (const std::uint32_t rank : survivors_)
-      if (step.kind != PassKind::kNoGrad) advance(step, rank, expected.ranks[rank]);
+      if (step_of(rank).kind != PassKind::kNoGrad)
+        advance(step_of(rank), rank, expected.ranks[rank]);
   } while (finish_pass(step, expected));
   for (const std::uint32_t rank : survivors_) hold_outputs(step, rank, ranks_[rank]);
   expected.layout = layout_.index();

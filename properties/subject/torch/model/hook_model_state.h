@@ -36,6 +36,7 @@ class HookModel {
   void rebuild_if_due(ExpectedStep& expected);
   void rebuild(ExpectedStep& expected);
   void prepare(ExpectedStep& expected);
+  bool is_alone_at_rebuild(const Step& step, ExpectedStep& expected);
   void run_step(const Step& step, ExpectedStep& expected);
   void zero(std::uint32_t rank, ZeroGrad kind);
   void advance(const Step& step, std::uint32_t rank, ExpectedRankStep& expected);

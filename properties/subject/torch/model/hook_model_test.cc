@@ -48,6 +48,31 @@ TEST(TorchModel, AMeanOfTwoIsThatOfTheContract) {
   EXPECT_EQ(torch.value(0, 0, 0), torch.c(0, 0, 0) * 0.5F + torch.c(0, 1, 0) * 0.5F);
 }
 
+// P8. The others wait in their backward, or, where buckets are due to be rebuilt and the rank skips
+// the step, in their forward; then all go on with new reducers.
+TEST(TorchModel, TheOthersFailWhereARankIsAbsent) {
+  RankPass absent = uses({0});
+  absent.absent = true;
+  for (const std::size_t first : {0U, 1U})
+    for (const bool skips : {false, true})
+      for (const bool drops : {false, true}) {
+        absent.skip = skips;
+        absent.forwards[0].discard = drops;
+        Case t(2, Mode::kPlain, 1);
+        for (std::size_t step = 0; step < first; ++step) t.step({uses({0})});
+        t.step({uses({0}), absent}).step({uses({0})});
+        const Case torch = by(t);
+        const auto& step = torch.expectation.steps[first];
+        EXPECT_TRUE(step.any_error);
+        EXPECT_EQ(step.ranks[0].outcome, Outcome::kPeerError) << first << skips << drops;
+        EXPECT_EQ(step.ranks[1].outcome, Outcome::kSuccess) << first << skips << drops;
+        EXPECT_EQ(step.ranks[1].gradients[0].defined, (!skips && !drops) || first > 0);
+        EXPECT_FALSE(torch.expectation.steps[first + 1].any_error);
+        EXPECT_EQ(torch.value(static_cast<std::uint32_t>(first) + 1, 1, 0),
+                  by_contract(t).value(static_cast<std::uint32_t>(first) + 1, 1, 0));
+      }
+}
+
 TEST(TorchModel, TheFactorOfFloat16IsRounded) {
   Case t(1, Mode::kPlain, 1);
   t.program.world = 3;
