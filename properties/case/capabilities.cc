@@ -71,15 +71,19 @@ const char* name_of(Capability capability) {
   return kDescriptions[static_cast<std::size_t>(capability) % kDescriptions.size()].name;
 }
 
-const char* meaning_of(Capability capability) {
-  return kDescriptions[static_cast<std::size_t>(capability) % kDescriptions.size()].meaning;
-}
-
 std::vector<std::string> names(Capabilities capabilities) {
   std::vector<std::string> out;
   for (int i = 0; i < kCapabilities; ++i)
     if (capabilities.has(static_cast<Capability>(i)))
       out.emplace_back(kDescriptions[static_cast<std::size_t>(i)].name);
+  return out;
+}
+
+std::vector<std::string> described(Capabilities capabilities) {
+  std::vector<std::string> out;
+  for (const Description& each : kDescriptions)
+    if (capabilities.has(static_cast<Capability>(&each - kDescriptions.data())))
+      out.push_back(fmt::format("{} ({})", each.name, each.meaning));
   return out;
 }
 
@@ -114,13 +118,7 @@ Capabilities missing(const Case& value, Capabilities capabilities) {
 
 std::string missing_message(const Case& value, Capabilities capabilities,
                             std::string_view subject) {
-  std::vector<std::string> lacks;
-  const Capabilities all = missing(value, capabilities);
-  for (int i = 0; i < kCapabilities; ++i) {
-    const auto capability = static_cast<Capability>(i);
-    if (all.has(capability))
-      lacks.push_back(fmt::format("{} ({})", name_of(capability), meaning_of(capability)));
-  }
+  const std::vector<std::string> lacks = described(missing(value, capabilities));
   if (lacks.empty()) return {};
   return fmt::format("the case needs {}, which the subject '{}' does not support",
                      fmt::join(lacks, ", "), subject);

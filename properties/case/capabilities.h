@@ -90,7 +90,6 @@ enum class Capability : std::uint8_t { LOCKSTEP_CAPABILITIES(LOCKSTEP_ENUMERATOR
 constexpr int kCapabilities = 0 LOCKSTEP_CAPABILITIES(LOCKSTEP_ONE);
 #undef LOCKSTEP_ONE
 const char* name_of(Capability capability);
-const char* meaning_of(Capability capability);
 
 class Capabilities {
  public:
@@ -143,6 +142,7 @@ class Capabilities {
 };
 
 std::vector<std::string> names(Capabilities capabilities);
+std::vector<std::string> described(Capabilities capabilities);  // "dynamic (unused detection)"
 
 // Returns the capabilities that the case needs. For kErrors it asks the model whether the program
 // ends in an error.

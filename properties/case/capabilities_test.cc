@@ -16,7 +16,7 @@ TEST(Capabilities, HaveNamesOfTheirOwn) {
   for (int i = 0; i < kCapabilities; ++i) {
     const auto capability = static_cast<Capability>(i);
     EXPECT_TRUE(seen.insert(name_of(capability)).second) << name_of(capability);
-    EXPECT_STRNE(meaning_of(capability), "");
+    EXPECT_FALSE(described(Capabilities::of({capability})).at(0).ends_with("()"));
   }
   EXPECT_EQ(names(Capabilities::all()).size(), static_cast<std::size_t>(kCapabilities));
   EXPECT_TRUE(names({}).empty());

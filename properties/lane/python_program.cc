@@ -85,8 +85,8 @@ class StepWriter {
   }
 
   // Returns what the rank calls, in order. Each call is a list: its name, Call::place, and what the
-  // call needs. Outputs are counted over all kept forwards. A wrapper has no sync_gradients() and
-  // no check_complete().
+  // call needs. Outputs are counted over all kept forwards. A wrapper has no check_complete(), and
+  // only scripts have sync_gradients().
   Json calls(const reference::RankPass& pass) const {
     Json calls = Json::array();
     for (const Call& call : calls_of(program_.options, kind_, pass)) {
@@ -95,7 +95,8 @@ class StepWriter {
           calls.push_back({"zero_grad", call.place, zero_name(step_.zero_grad)});
           break;
         case Call::Kind::kForward: {
-          const bool is_local = pass.forwards[call.number].local;
+          const bool is_local = pass.forwards[call.number].local ||
+                                (program_.options.manual_sync && kind_ == PassKind::kSynced);
           calls.push_back({"forward", call.place, call.number,
                            kind_name(is_local ? PassKind::kNoSync : kind_)});
           break;
@@ -114,6 +115,8 @@ class StepWriter {
           calls.push_back(backward(pass, call));
           break;
         case Call::Kind::kSyncGradients:
+          calls.push_back({"sync_gradients", call.place});
+          break;
         case Call::Kind::kCheckComplete:
           break;
       }

@@ -399,7 +399,8 @@ Verdict judge(const Case& c, const Profile& profile, const Expected& expectation
   if (Verdict v = judge_gradients(c, expectation, observation, counts); !v.ok()) return v;
   if (!profile.any_arithmetic)
     if (Verdict v = judge_rebuild(c, expectation, observation, counts); !v.ok()) return v;
-  if (Verdict verdict = judge_state(c, expectation, observation); !verdict.ok()) return verdict;
+  if (!profile.gradients_alone)
+    if (Verdict v = judge_state(c, expectation, observation); !v.ok()) return v;
   if (Verdict v = judge_trace(c, expectation, observation, counts); !v.ok()) return v;
   if (Verdict verdict = judge_padding(observation); !verdict.ok()) return verdict;
   if (!profile.any_arithmetic)

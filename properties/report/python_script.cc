@@ -38,19 +38,21 @@ constexpr double kRoundings = 16;  // the roundings that a tolerance accepts
 
 // Lists what DistributedDataParallel cannot do, or what a script cannot express.
 std::vector<std::string> obstacles(const Case& c) {
-  std::vector<std::string> out;
-  const Capabilities newest = torch_capabilities(torch_model::kTestedVersions.back());
-  const Capabilities lacks =
-      missing(c, newest.without(Capability::kIgnored).without(Capability::kAbsent));
-  for (int i = 0; i < kCapabilities; ++i) {
-    const auto capability = static_cast<Capability>(i);
-    if (lacks.has(capability))
-      out.push_back(fmt::format("{} ({})", name_of(capability), meaning_of(capability)));
-  }
+  using enum Capability;
+  const Capabilities able = torch_capabilities(torch_model::kTestedVersions.back())
+                                .without(Capabilities::of({kIgnored, kAbsent}))
+                                .with(kState)
+                                .with(kManualSync);
+  std::vector<std::string> out = described(missing(c, able));
   if (!c.faults.faults.empty()) out.emplace_back("faults");
   if (c.switched.option != SwitchedOption::kNone)
     out.emplace_back("a second run with an option switched");
   const Program& program = c.program;
+  // Such a script prepares the reducer by itself, as loops that call it do: a static pass counts
+  // its forwards, and the search for unused parameters begins at the outputs of one forward.
+  if (program.options.manual_sync && program.options.mode != reference::Mode::kPlain)
+    out.emplace_back("manual sync with a search for unused parameters, or of a static graph");
+  if (program.options.with_values) out.emplace_back("values of parameters");
   const Hook hook = program.options.hook;
   const Finalization finalization = c.torch.finalization;
   if (finalization != Finalization::kAutomatic && finalization != Finalization::kAfter)
@@ -172,6 +174,7 @@ class ScriptWriter {
                        {"hook", hook()},
                        {"ends_by_hand", case_.torch.finalization == Finalization::kAfter},
                        {"parameters", python_parameters(program_)},
+                       {"buffers", buffers()},
                        {"steps", std::move(steps)},
                        {"expected", std::move(expected)},
                        {"tolerances", tolerances()}};
@@ -198,6 +201,7 @@ class ScriptWriter {
   std::string title() const;
   Json options() const;
   Json hook() const;
+  Json buffers() const;
   Json tolerances() const;
   Json step(std::size_t number);
   Json expected_step(std::size_t number);
@@ -229,7 +233,9 @@ constexpr const char* kHowToRead = R"(#
 # what a rank calls, in order, each with the number of its backward (-1: before all of them): a
 # forward by its number, a backward by the outputs, counted over all kept forwards, that it starts
 # from. "hold_outputs": the outputs live on, and a "held_backward" of the next step starts from
-# them. "constants" are those of each rank, in row-major order; of a sparse parameter's use they are
+# them. "buffers" has the sizes of buffers, of ones, which the graph of each forward keeps for its
+# backward. "sync_gradients" prepares the reducer for a backward, after forwards under no_sync.
+# "constants" are those of each rank, in row-major order; of a sparse parameter's use they are
 # the rows that it looks up, and their elements. Where "tolerances" is not null, the last bits
 # depend on the order of additions, which follows the layout of buckets; so much of a difference is
 # let pass.
@@ -255,6 +261,7 @@ std::string ScriptWriter::title() const {
 Json ScriptWriter::options() const {
   const reference::Replicated& options = program_.options;
   Json out = python_options(options);
+  if (!program_.buffers.empty()) out["broadcast_buffers"] = !options.keep_buffers;
   // Versions that lack these refuse them.
   for (const auto& [name, is_on] :
        {std::pair("batched_grad_copy", case_.torch.batched_grad_copy),
@@ -267,6 +274,14 @@ Json ScriptWriter::options() const {
   if (options.last_bucket_bytes != 0)
     out["bucket_cap_mb_list"] = {in_mib(options.first_bucket_bytes), in_mib(options.bucket_bytes),
                                  in_mib(options.last_bucket_bytes)};
+  return out;
+}
+
+// Their sizes. Those without elements change nothing.
+Json ScriptWriter::buffers() const {
+  Json out = Json::array();
+  for (const reference::Buffer& buffer : program_.buffers)
+    if (std::ranges::find(buffer.sizes, 0U) == buffer.sizes.end()) out.push_back(buffer.sizes);
   return out;
 }
 

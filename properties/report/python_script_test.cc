@@ -141,8 +141,12 @@ TEST(PythonScript, SpecialValuesAreTextsWhereJsonHasNone) {
 TEST(PythonScript, RefusesByNameWhatPlainPyTorchCannotDo) {
   Case c = small_case();
   c.program.options.manual_sync = true;
+  c.program.options.mode = reference::Mode::kDynamic;
   c.program.options.order = reference::Order::kBcube;
-  EXPECT_TRUE(has(refusal_of(c), "no means for bcube (Gloo's bcube order), manual_sync ("));
+  EXPECT_TRUE(has(refusal_of(c), "no means for bcube (Gloo's bcube order), manual sync with a"));
+  c = small_case();
+  c.program.options.with_values = true;
+  EXPECT_TRUE(has(refusal_of(c), "no means for values of parameters"));
   c = small_case();
   c.program.parameters[0].ignored = true;
   EXPECT_TRUE(has(refusal_of(c), "ignored (ignored parameters)"));
@@ -159,6 +163,21 @@ TEST(PythonScript, RefusesByNameWhatPlainPyTorchCannotDo) {
   c.program.values = reference::Values::kSpecial;
   c.program.world = 3;
   EXPECT_TRUE(has(refusal_of(c), "special values at more than two ranks"));
+}
+
+TEST(PythonScript, HasBuffersAndManualSync) {
+  Case c = small_case();
+  c.program.options.mode = reference::Mode::kPlain;
+  EXPECT_TRUE(has(script_of(c), R"("buffers": [])"));
+  c.program.buffers.resize(2);
+  c.program.buffers[0].sizes = {2};
+  c.program.buffers[1].sizes = {0};
+  c.program.options.manual_sync = true;
+  const std::string script = script_of(c);
+  expect_all(script, {R"("buffers": [[2]])", R"("broadcast_buffers": true)",
+                      R"(["forward",-1,0,"no_sync"],["sync_gradients",)"});
+  c.program.options.keep_buffers = true;
+  EXPECT_TRUE(has(script_of(c), R"("broadcast_buffers": false)"));
 }
 
 TEST(PythonScript, HasTheYoungOptionsOfACaseAndNoOthers) {

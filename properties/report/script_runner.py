@@ -16,6 +16,28 @@ def wrap(model):
     return ddp
 
 
+class KeepsBuffers(torch.nn.Module):
+    """The model, with buffers of ones, by which its outputs are multiplied: the graph keeps them."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        for number, sizes in enumerate(CASE["buffers"]):
+            self.register_buffer("b%d" % number, torch.ones(sizes, dtype=torch.float64))
+
+    def forward(self, *arguments):
+        outputs = self.model(*arguments)
+        for buffer in self.buffers():
+            outputs = [(output * buffer).flatten()[0] for output in outputs]
+        return outputs
+
+
+def sync_gradients(ddp):
+    """What a forward of DistributedDataParallel ends with, in plain mode and outside of no_sync()."""
+    ddp.require_forward_param_sync = True
+    ddp.reducer.prepare_for_backward([])
+
+
 def floats(numbers):
     """JSON has no infinity and no NaN; these are texts."""
     return [float(number) for number in numbers]
@@ -52,6 +74,8 @@ def run_step(ddp, work, constants, held):
                 if kind != "no_grad" and not work["forwards"][number]["discard"]:
                     kept += outputs
                 del outputs
+            if name == "sync_gradients":
+                sync_gradients(ddp)
             if name == "drop":
                 kept = [None if i in rest[0] else output for i, output in enumerate(kept)]
             if "backward" in name:
@@ -101,7 +125,7 @@ def train(rank, folder, reports, all_are_done):
             "gloo", init_method="file://" + os.path.join(folder, "store"), rank=rank,
             world_size=WORLD, timeout=datetime.timedelta(seconds=CALL_SECONDS))
         model = Model(PARAMETERS)
-        ddp = wrap(model)
+        ddp = wrap(KeepsBuffers(model) if CASE["buffers"] else model)
     except Exception as error:
         reports.send("cannot start: " + str(error))
         return

@@ -28,6 +28,7 @@ using Json = nlohmann::json;
 // What a Python answers: the version of the messages of
 // properties/subject/python/lockstep/ranks.py.
 constexpr int kMessages = 3;
+constexpr const char* kBuffers = "buffers";
 constexpr auto kLoadLimit = std::chrono::seconds(120);  // for a busy machine that loads torch
 constexpr std::size_t kMaxAnswer = std::size_t{1} << 20;
 // How a shell ends whose program cannot be run, or is not there.
@@ -86,7 +87,8 @@ std::string read_capabilities(const Json& declared, Capabilities& capabilities) 
   const Capabilities able = python_capabilities();
   for (const Json& each : declared) {
     const std::string name = each.get<std::string>();
-    bool is_known = false;
+    bool is_known = name == kBuffers;  // ranks have buffers of their own in such a case
+    if (is_known) capabilities = capabilities.with(Capability::kState);
     for (int i = 0; i < kCapabilities; ++i) {
       const auto capability = static_cast<Capability>(i);
       if (!able.has(capability) || name != name_of(capability)) continue;

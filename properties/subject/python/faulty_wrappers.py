@@ -357,6 +357,14 @@ def broadcasts_in_place(module):
 broadcasts_in_place.can = "buffers several_forwards"
 
 
+def ddp_with_buffers(module):
+    """DistributedDataParallel brings buffers in place at each forward."""
+    return torch.nn.parallel.DistributedDataParallel(module)
+
+
+ddp_with_buffers.can = "buffers several_forwards"
+
+
 def broadcasts_copies(module):
     """Right."""
     wrapped = BroadcastsBuffers(module)

@@ -96,6 +96,11 @@ two_forwards='{"variants": [{"forwards": [{"nodes": [{}], "outputs": [{}]}, {"no
 echo '{"schema": 1, "timeout_ms": 3000, "program": {"steps": ['"$two_forwards"']}}' >two_forwards.json
 expect 71 "modified by an inplace operation" run replay two_forwards.json --subject "$(wrong broadcasts_in_place)"
 expect 0 "ok" run replay two_forwards.json --subject "$(wrong broadcasts_copies)"
+# The same with buffers of the program: a node keeps one, which the second forward's broadcast changes.
+sed 's/"program": {/&"buffers": [{"sizes": [2]}], /' two_forwards.json >with_buffers.json
+expect 71 "modified by an inplace operation" run replay with_buffers.json --subject "$(wrong ddp_with_buffers)"
+expect 0 "ok" run replay with_buffers.json --subject "$(wrong broadcasts_copies)"
+expect 1 "state (buffers and values of parameters), which the subject" run replay with_buffers.json --subject "$(wrong skips_none)"
 misbehaves 71 late_on_one_rank "the ranks are out of step after the backwards of step 0"
 expect 0 "ok" run replay case.json --subject "$(wrong late_on_one_rank_alone)"
 misbehaves 68 leaves_a_process "left processes behind"

@@ -76,6 +76,20 @@ expect 1 "$corpus/torch/backward-of-the-step-before.json" \
 echo '{"schema": 1, "program": {"values": "general", "steps": [{}, {"zero_grad": "keep"}]}}' >"$work/fine.json"
 expect 0 "$work/fine.json" "VERDICT: as the contract has it"
 
+# A buffer that a node keeps: the broadcast of the step's second forward changes it in place; with one forward nothing is wrong.
+forward='{"nodes": [{}], "outputs": [{}]}'
+buffers() { echo '{"schema": 4, "program": {"world": 2, "buffers": [{"sizes": [2]}], "steps": [{}, {"variants": [{"forwards": ['"$1"']}]}]}}'; }
+buffers "$forward, $forward" >"$work/two_forwards.json"
+expect 1 "$work/two_forwards.json" "modified by an inplace operation" "expected: success" "VERDICT: differs"
+buffers "$forward" >"$work/one_forward.json"
+expect 0 "$work/one_forward.json" "VERDICT: as the contract has it"
+# Forwards under no_sync, after which the reducer is prepared by hand.
+echo '{"schema": 4, "program": {"world": 2, "values": "general", "options": {"manual_sync": true},
+  "steps": [{}, {"kind": "no_sync", "zero_grad": "keep"}, {"zero_grad": "keep"}, {}]}}' >"$work/manual.json"
+expect 0 "$work/manual.json" "VERDICT: as the contract has it"
+sed -i 's/^    ddp.reducer.prepare_for_backward.*/    pass/' "$work/case.py"
+run_alone "$work/case.py" "$work/out" "$work/err" && { echo "FAILED: a script that never prepares the reducer passes"; failures=$((failures + 1)); }
+
 # Options that only newer versions have: an older one names in one line what it lacks.
 version=$("$python" -c 'import torch; print(torch.__version__)')
 if [[ $version == 1.* ]]; then

@@ -148,7 +148,7 @@ def probe(path, name):
         torch = load_torch()
         function = load_wrapper(path, name)
         check_attributes(function)
-        said = {"messages": MESSAGES, "torch": torch.__version__, "can": sorted(declared(function) - set(OF_RANKS)),
+        said = {"messages": MESSAGES, "torch": torch.__version__, "can": sorted(declared(function) - set(OF_RANKS) | (declared(function) & {BUFFERS})),
                 "contract": str(getattr(function, "contract", "lockstep")),
                 "order": str(getattr(function, "order", "")), "scale": str(getattr(function, "scale", ""))}
     except NotUsable as error:
