@@ -57,7 +57,7 @@ ls lockstep-out/*.json >/dev/null 2>&1 && fail "a limit of the system left a fin
 run=$!
 worker=
 for ((i = 0; i < 600; ++i)); do
-  worker=$(pgrep -P "$run" | head -n 1)
+  worker=$(pgrep -P "$run" | sed -n 2p)  # the first one carries what the worker prints
   if [[ -n $worker ]]; then break; else sleep 0.05; fi
 done
 kill -9 "$worker"

@@ -52,6 +52,10 @@ replays 68 "FAIL: crash" crashing
 replays 68 "FAIL: crash" exiting
 replays 70 "nobody frees, although destroy() was called on every rank" leaking
 expect 0 " 0 failing" fuzz example --cases 2000 --jobs 2 --fresh
+# One that prints without end fills nothing: of each of two processes a megabyte comes out, and the end.
+expect 0 " 0 failing" fuzz printing --cases 60 --jobs 2 --fresh
+grep -q "bytes are left out" out || fail "it is not told that output is left out"
+[[ $(stat -c %s out) -lt 4000000 ]] || fail "$(stat -c %s out) bytes of output come through"
 # Making it small keeps the error, and its text; it ended in a case that has to raise another one.
 replays 71 "the stream cannot be captured" refusing
 grep -q "FAIL: an error without a reason (oracle: error" out || fail "the error is told as something else"

@@ -233,7 +233,7 @@ Needs needs_of(LaneKind lane, const Subject& subject, int jobs) {
   needs.who = fmt::format("{} with {} {}", who, workers, workers == 1 ? "job" : "jobs");
   if (lane == LaneKind::kSim) {
     needs.descriptors = 8 + workers;
-    needs.threads = 1 + workers;
+    needs.threads = 1 + 2 * workers;
     needs.address_bytes = 256 * kMiB;
     return needs;
   }

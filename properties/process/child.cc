@@ -146,6 +146,7 @@ void ChildLine::finish() {
 
 Status Child::start(const std::function<void(ChildLine&)>& body) {
   LOCKSTEP_CHECK(!is_running());
+  LOCKSTEP_RETURN_IF_ERROR(output_.start());
   int fds[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
     return refused_by_system("no socket for a process of its own can be made", errno);
@@ -172,6 +173,7 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
     if (::getppid() != parent) ::_exit(1);
     ::setpgid(0, 0);  // Ctrl-C is for the parent, which ends its children in order
     for (ChildGroup& group : g_groups) group.id = 0;
+    output_.take_over();
     blocked.reset();
     words_->listen();
     ChildLine line(fds[1], nonce_);
@@ -179,6 +181,7 @@ Status Child::start(const std::function<void(ChildLine&)>& body) {
     line.finish();
   }
   ::close(fds[1]);
+  output_.let_go();
   pid_ = pid;
   fd_ = fds[0];
   open_lines().push_back(fd_);
@@ -264,6 +267,7 @@ void Child::end() {
   ::kill(-pid_, SIGKILL);  // with ranks and others that it may have left behind
   (void)end_within(pid_, std::chrono::milliseconds(0));
   if (clean_up_) clean_up_(pid_);
+  output_.finish();
   std::erase(open_lines(), fd_);
   ::close(fd_);
   if (ChildGroup* const group = find_group(pid_)) group->id = 0;

@@ -1,7 +1,8 @@
 // Child: a forked process that runs a subject, with a socket between it and the parent. The subject
 // shares the child's process, and may do anything to it: end it, hang it, close its descriptors or
-// write to them. Therefore the child reports that it is done with a number that only the two
-// processes know; any other end of the connection is a crash. Every wait here has a limit.
+// write to them, and print without end (output_limit.h). Therefore the child reports that it is
+// done with a number that only the two processes know; any other end of the connection is a crash.
+// Every wait here has a limit.
 //
 // A child may also send a signal to this program. Where the program's handler asks
 // is_signal_of_child(), such a signal is a crash of the child, and not the user's wish to end the
@@ -22,6 +23,7 @@
 #include <utility>
 
 #include "properties/process/last_words.h"
+#include "properties/process/output_limit.h"
 #include "reducer/base/status.h"
 
 namespace lockstep::properties {
@@ -110,6 +112,7 @@ class Child {
   std::string how_lost_;
   std::optional<int> end_status_;
   std::unique_ptr<LastWords> words_;  // of the child that runs, or was lost
+  OutputLimit output_;                // of the child that runs
 };
 
 // Runs `work` in a child, which may hang or crash, and returns what it returns; or `silence` after

@@ -18,7 +18,8 @@
 // 13  frees nothing when it is destroyed
 // 14  takes a gradient at the first hook of a pass: what a second hook adds is lost
 // 15  swallows the timeout of a collective, as where a rank is absent
-// A real reducer could have the faults 1 and 10 to 15; the others are for the harness.
+// 16  prints 8 MB to standard output there
+// A real reducer could have the faults 1 and 10 to 16; the others are for the harness.
 #define lockstep_subject_entry flat_reducer_entry
 #include "flat_reducer.cc"
 #undef lockstep_subject_entry
@@ -157,6 +158,8 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
   if (is_second) ::raise(SIGSTOP);
 #elif LOCKSTEP_EXAMPLE_FAULT == 9
   if (is_second) ::kill(::getppid(), SIGTERM);
+#elif LOCKSTEP_EXAMPLE_FAULT == 16
+  for (int line = 0; is_second && line < 1'000'000; ++line) std::puts("noise..");
 #elif LOCKSTEP_EXAMPLE_FAULT == 4
   if (is_second && reducer.flat.setup->rank == 0) {
     reducer.flat.is_open = false;
@@ -169,10 +172,10 @@ int32_t backward_end_faulty(void* self, int64_t pass, uint32_t outputs_left,
 #endif
 
 lockstep_subject make_faulty_table() {
-  static constexpr const char* kNames[] = {"",         "stale",      "crashing",   "hanging",
-                                           "skipping", "exiting",    "closing",    "scribbling",
-                                           "stopping", "signalling", "two_bugs",   "wall_clock",
-                                           "refusing", "leaking",    "first_hook", "swallowing"};
+  static constexpr const char* kNames[] = {
+      "",         "stale",      "crashing",   "hanging",    "skipping", "exiting",
+      "closing",  "scribbling", "stopping",   "signalling", "two_bugs", "wall_clock",
+      "refusing", "leaking",    "first_hook", "swallowing", "printing"};
   lockstep_subject table = *flat_reducer_entry(LOCKSTEP_ABI);
   table.name = kNames[LOCKSTEP_EXAMPLE_FAULT];
   table.create = create_faulty;
