@@ -17,6 +17,36 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A collective that some ranks do not start is waited for so long where only that is looked for.
+constexpr std::uint32_t kQuickTimeoutMs = 1000;
+
+// A subject in Python with PyTorch's detailed checks, which compare the ranks' collectives.
+Subject with_detailed_checks(Subject subject) {
+  subject.rank_arguments.emplace_back("detailed-checks");
+  return subject;
+}
+
+// What the detailed checks say of it, if the ranks' collectives differ; else nothing.
+std::string mismatch_in(const Outcome& checked) {
+  for (const char* part : {"mismatch between collectives", "monitoredBarrier"})
+    for (const RankError& error : checked.errors)
+      if (error.text.find(part) != std::string::npos)
+        return "\nwith PyTorch's detailed checks (TORCH_DISTRIBUTED_DEBUG=DETAIL), " +
+               errors_block({error});
+  return {};
+}
+
+// Whether ranks of a wrapper in Python may have started other collectives: one has ended, or waits,
+// or Gloo says that something is wrong.
+bool may_be_mismatch(const Subject& subject, const Outcome& outcome) {
+  const Failing failing = outcome.verdict.failing;
+  return subject.kind == Subject::Kind::kPython && !outcome.verdict.ok() &&
+         (failing == Failing::kCrash || failing == Failing::kDeadlock ||
+          std::ranges::any_of(outcome.errors, [](const RankError& error) {
+            return error.text.find("gloo") != std::string::npos;
+          }));
+}
+
 class Shrinker {
  public:
   Shrinker(LaneKind lane, const Subject& subject, Verdict target, double seconds)
@@ -25,12 +55,26 @@ class Shrinker {
         server_(lane, subject),
         target_(std::move(target)),
         end_(Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000))) {}
+  // Looks for a mismatch of collectives, which the detailed checks tell at once, where a rank would
+  // wait until its time is up, or end.
+  Shrinker(LaneKind lane, const Subject& subject, double seconds)
+      : Shrinker(lane, with_detailed_checks(subject), {}, seconds) {
+    is_quick_ = true;
+  }
 
   // Real sockets have schedules of their own, so there a case gets several attempts.
   bool fails(const Case& c) { return fails(c, {}); }
 
   // Runs the case once more, with the flight records of the ranks.
   bool fails_in_detail(const Case& c) { return fails(c, {false, false, true}); }
+
+  // Runs it once more, whatever its failure is, which differs with what waits and what ends where
+  // ranks start other collectives.
+  bool fails_in_some_way(const Case& c) {
+    ++executions_;
+    last_ = server_.run(c, {false, false, true}, repeat_limit(lane_, subject_, c));
+    return !last_.verdict.ok() && last_.verdict.failing != Failing::kInconclusive;
+  }
 
   bool out_of_time() const { return interrupted() || Clock::now() >= end_; }
   std::uint64_t executions() const { return executions_; }
@@ -39,11 +83,13 @@ class Shrinker {
  private:
   bool fails(const Case& c, CaseServer::Request request) {
     const bool is_real = lane_ == LaneKind::kGloo || lane_ == LaneKind::kHosts;
-    const int tries = is_real ? 3 : 1;
+    const int tries = is_real && !is_quick_ ? 3 : 1;
+    Case run = c;
+    if (is_quick_) run.timeout_ms = kQuickTimeoutMs;
     for (int i = 0; i < tries; ++i) {
       ++executions_;
-      Outcome outcome = server_.run(c, request, repeat_limit(lane_, subject_, c));
-      if (outcome.verdict.same_failure(target_)) {
+      Outcome outcome = server_.run(run, request, repeat_limit(lane_, subject_, run));
+      if (is_quick_ ? !mismatch_in(outcome).empty() : outcome.verdict.same_failure(target_)) {
         last_ = std::move(outcome);
         return true;
       }
@@ -52,12 +98,13 @@ class Shrinker {
   }
 
   LaneKind lane_;
-  const Subject& subject_;
+  const Subject subject_;
   CaseServer server_;
   Verdict target_;
   Clock::time_point end_;
   std::uint64_t executions_ = 0;
   Outcome last_;
+  bool is_quick_ = false;
 };
 
 // Changes that say something about the cause if they do not matter.
@@ -152,24 +199,9 @@ std::vector<std::string> find_irrelevant(const Case& value, LaneKind lane, const
 }  // namespace
 
 void add_detailed_checks(const Case& c, LaneKind lane, Subject subject, Outcome& outcome) {
-  const auto find = [](const Outcome& from, std::string_view part) {
-    return std::find_if(from.errors.begin(), from.errors.end(), [&](const RankError& error) {
-      return error.text.find(part) != std::string::npos;
-    });
-  };
-  const bool may_be_mismatch =
-      outcome.verdict.failing == Failing::kCrash || find(outcome, "gloo") != outcome.errors.end();
-  if (subject.kind != Subject::Kind::kPython || !may_be_mismatch || interrupted()) return;
-  subject.rank_arguments.emplace_back("detailed-checks");
-  CaseServer server(lane, subject);
-  const Outcome checked = server.run(c, {});
-  for (const char* part : {"mismatch between collectives", "monitoredBarrier"})
-    if (const auto error = find(checked, part); error != checked.errors.end()) {
-      outcome.verdict.message +=
-          "\nwith PyTorch's detailed checks (TORCH_DISTRIBUTED_DEBUG=DETAIL), " +
-          errors_block({*error});
-      return;
-    }
+  if (!may_be_mismatch(subject, outcome) || interrupted()) return;
+  CaseServer server(lane, with_detailed_checks(std::move(subject)));
+  outcome.verdict.message += mismatch_in(server.run(c, {}));
 }
 
 Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
@@ -178,16 +210,9 @@ Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
   shrunk.value = value;
   shrunk.outcome = outcome;
   Shrinker shrinker(lane, subject, outcome.verdict, seconds);
-  shrunk.reproduced = shrinker.fails(value);
-  if (!shrunk.reproduced) {
-    shrunk.executions = shrinker.executions();
-    return shrunk;
-  }
-  shrunk.outcome = shrinker.last();
   ShrinkOptions options;
   options.max_executions = 20'000;
   options.within = needed(value);
-  options.stop = [&shrinker] { return shrinker.out_of_time(); };
   if (lane == LaneKind::kSim) {
     options.extra_seeds = 2;
     options.record = [&shrinker](const Case& c) -> std::optional<std::vector<Schedule::Deviation>> {
@@ -198,14 +223,30 @@ Shrunk shrink_failure(const Case& value, const Outcome& outcome, LaneKind lane,
       return deviations;
     };
   }
-  const ShrinkResult result = shrink(
-      value, [&shrinker](const Case& c) { return shrinker.fails(c); }, options);
-  shrunk.value = result.value;
-  shrunk.was_cut_off = shrinker.out_of_time();
-  if (shrinker.fails_in_detail(result.value)) shrunk.outcome = shrinker.last();
-  add_detailed_checks(result.value, lane, subject, shrunk.outcome);
-  shrunk.executions = shrinker.executions();
-  shrunk.irrelevant = find_irrelevant(result.value, lane, subject, shrinker);
+  const auto make_small = [&](Shrinker& by) {
+    if (!by.fails(value)) return false;
+    options.stop = [&by] { return by.out_of_time(); };
+    const auto test = [&by](const Case& c) { return by.fails(c); };
+    shrunk.value = shrink(value, test, options).value;
+    shrunk.was_cut_off = by.out_of_time();
+    return true;
+  };
+  std::optional<Shrinker> quick;
+  if (may_be_mismatch(subject, outcome)) quick.emplace(lane, subject, seconds);
+  if (quick && make_small(*quick) && shrinker.fails_in_some_way(shrunk.value)) {
+    shrunk.outcome = shrinker.last();
+    shrunk.outcome.verdict.message += mismatch_in(quick->last());
+  } else {
+    quick.reset();
+    shrunk.value = value;
+    shrunk.reproduced = make_small(shrinker);
+    if (shrunk.reproduced) shrunk.outcome = shrinker.last();
+    if (shrunk.reproduced && shrinker.fails_in_detail(shrunk.value))
+      shrunk.outcome = shrinker.last();
+  }
+  shrunk.executions = shrinker.executions() + (quick ? quick->executions() : 0);
+  if (shrunk.reproduced)
+    shrunk.irrelevant = find_irrelevant(shrunk.value, lane, subject, quick ? *quick : shrinker);
   return shrunk;
 }
 
