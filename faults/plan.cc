@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <iterator>
+#include <utility>
 
 namespace lockstep::faults {
 
@@ -23,22 +24,17 @@ const char* name_of(Kind kind) {
 }
 
 const char* name_of(ConnectCall call) {
-  switch (call) {
-    case ConnectCall::kUniqueId:
-      return "ncclGetUniqueId";
-    case ConnectCall::kInit:
-      return "ncclCommInitRankConfig";
-    case ConnectCall::kShrink:
-      return "ncclCommShrink";
-    case ConnectCall::kAsyncError:
-      return "ncclCommGetAsyncError";
-    case ConnectCall::kCount:
-      return "ncclCommCount";
-    case ConnectCall::kUserRank:
-      return "ncclCommUserRank";
-    case ConnectCall::kCuDevice:
-      return "ncclCommCuDevice";
-  }
+  static constexpr std::pair<ConnectCall, const char*> kCalls[] = {
+      {ConnectCall::kUniqueId, "ncclGetUniqueId"},
+      {ConnectCall::kInit, "ncclCommInitRankConfig"},
+      {ConnectCall::kShrink, "ncclCommShrink"},
+      {ConnectCall::kAsyncError, "ncclCommGetAsyncError"},
+      {ConnectCall::kCount, "ncclCommCount"},
+      {ConnectCall::kUserRank, "ncclCommUserRank"},
+      {ConnectCall::kCuDevice, "ncclCommCuDevice"},
+  };
+  for (const auto& [each, name] : kCalls)
+    if (each == call) return name;
   return "unknown";
 }
 

@@ -60,6 +60,7 @@ Status CollectiveLauncher::launch(Collective& collective, Work& work, TraceEntry
     return status;
   }
   TraceEntry entry;
+  entry.number = work.sequence();
   entry.pass = collective.pass;
   entry.what = what;
   entry.op = collective.op;

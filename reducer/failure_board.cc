@@ -306,17 +306,30 @@ std::optional<Cause> cause_of(const Evidence& evidence) {
   return std::nullopt;
 }
 
-// The rank, the suspect and the text name the same one.
-void blame_silent(Failure& failure, int silent) {
+// The rank, the suspect and the text name the same one. What a rank saw of it, such as that it had
+// left, is the text.
+void blame_silent(const Reports& reports, Failure& failure, int silent) {
   LOCKSTEP_CHECK(!failure.definite);
   LOCKSTEP_CHECK_GE(silent, 0);
   const bool is_named = failure.suspect == silent;
   failure.rank = failure.suspect = silent;
   if (is_named) return;
-  failure.detail =
-      "rank " + std::to_string(silent) +
-      " has reported no cause of its own: it is gone, or it hangs, or it has not come to "
-      "this collective";
+  const auto seen = std::find_if(reports.begin(), reports.end(), [silent](const auto& report) {
+    return report && report->suspect == silent;
+  });
+  failure.detail = "rank " + std::to_string(silent) + " has reported no cause of its own";
+  failure.detail +=
+      seen == reports.end()
+          ? ": it is gone, or it hangs, or it has not come to this collective"
+          : "; rank " + std::to_string((*seen)->reported_by) + " saw: " + (*seen)->detail;
+}
+
+// Whether the failure of a rank says what that which it raises does not.
+bool says_more(const Failure& own, const Failure& raised) {
+  const auto place = [](const Failure& each) {
+    return std::tuple(each.code, each.pass, each.bucket, each.sequence);
+  };
+  return own.detail != raised.detail || place(own) != place(raised);
 }
 
 }  // namespace
@@ -369,7 +382,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Failure settled = own;
   const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
   const std::optional<Cause> cause = cause_of({reports, silence});
-  if (cause && cause->report == nullptr) blame_silent(settled, silence.suspect);
+  if (cause && cause->report == nullptr) blame_silent(reports, settled, silence.suspect);
   if (cause && cause->report != nullptr) {
     const Failure& report = *cause->report;
     if (report.definite || report.reported_by != rank_) settled = report;
@@ -391,7 +404,7 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
       settled.reducer_id = own.reducer_id;
     }
   }
-  if (settled.rank != own.rank || settled.code != own.code || settled.detail != own.detail) {
+  if (says_more(own, settled)) {
     own.later.clear();
     settled.later.push_back("rank " + std::to_string(rank_) + " saw: " + own.to_string());
   }

@@ -221,5 +221,19 @@ TEST(FailureBoard, F2EachRuleNamesWhoStoppedTheOthersOnAllRanks) {
   }
 }
 
+// Rank 2 lost rank 1, and rank 0 waited for rank 2 in the same collective.
+TEST(FailureBoard, F2_4WhatFollowedSaysSomethingNew) {
+  Failure left = lost(1);
+  left.detail = "rank 1 had left the group in peace";
+  const auto raised = settle_all({8, "a rank has left", 3, {{0, waited(0, 2)}, {2, left}}, 1, 1});
+  EXPECT_EQ(raised.at(0).rank, 1);
+  EXPECT_EQ(raised.at(0).detail,
+            "rank 1 has reported no cause of its own; rank 2 saw: " + left.detail);
+  ASSERT_EQ(raised.at(0).later.size(), 1u);
+  EXPECT_EQ(raised.at(0).later[0], "rank 0 saw: " + waited(0, 2).to_string());
+  EXPECT_EQ(raised.at(2).detail, left.detail);
+  EXPECT_EQ(raised.at(2).later, std::vector<std::string>()) << raised.at(2).to_string();
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -12,34 +12,6 @@ std::int64_t microseconds(platform::Duration time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
 }
 
-RecordedCollective::What reported(TraceEntry::What what) {
-  switch (what) {
-    case TraceEntry::What::kBucket:
-      return RecordedCollective::What::kBucket;
-    case TraceEntry::What::kUsageMap:
-      return RecordedCollective::What::kUsageMap;
-    case TraceEntry::What::kRebuild:
-      return RecordedCollective::What::kOrder;
-    case TraceEntry::What::kState:
-      return RecordedCollective::What::kState;
-    case TraceEntry::What::kJoin:
-      break;
-  }
-  return RecordedCollective::What::kJoin;
-}
-
-RecordedCollective::State reported(TraceEntry::State state) {
-  switch (state) {
-    case TraceEntry::State::kLaunched:
-      return RecordedCollective::State::kInFlight;
-    case TraceEntry::State::kCompleted:
-      return RecordedCollective::State::kCompleted;
-    case TraceEntry::State::kFailed:
-      break;
-  }
-  return RecordedCollective::State::kFailed;
-}
-
 }  // namespace
 
 FlightRecord record_flight(const TrainingPosition& position, const ProgressSnapshot& progress,
@@ -56,11 +28,12 @@ FlightRecord record_flight(const TrainingPosition& position, const ProgressSnaps
   for (const TraceEntry& entry : entries) {
     RecordedCollective& c = record.collectives.emplace_back();
     c.sequence = entry.sequence;
+    c.number = entry.number;
     c.pass = entry.pass;
-    c.what = reported(entry.what);
+    c.what = entry.what;
     c.op = name_of(entry.op);
     c.dtype = lockstep::name_of(entry.dtype);
-    c.state = reported(entry.state);
+    c.state = entry.state;
     c.bucket = entry.bucket;
     c.count = entry.count;
     c.layout_hash = entry.layout_hash;

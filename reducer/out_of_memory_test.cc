@@ -304,7 +304,7 @@ class Job {
       return entry.state != TraceEntry::State::kCompleted || (is_of_pass && entry.pass > complete);
     });
     const bool told_order = std::any_of(trace.begin(), trace.end(), [](const TraceEntry& entry) {
-      return entry.what == TraceEntry::What::kRebuild;
+      return entry.what == TraceEntry::What::kOrder;
     });
     const bool half_rebuilt = told_order && reducer.rebuilt_order().empty();
     const bool is_announced = joins_before_backward_ != kNone && joins() > joins_before_backward_;

@@ -285,7 +285,7 @@ Status Reducer::lay_out_in_ready_order() {
   collective.count = order_.span().size();
   collective.data = reinterpret_cast<std::byte*>(order_.span().data());
   collective.pass = passes_.next();
-  if (Status status = run_control(collective, TraceEntry::What::kRebuild); !status.ok())
+  if (Status status = run_control(collective, TraceEntry::What::kOrder); !status.ok())
     return fail(std::move(status.failure()));
   std::vector<std::size_t> order;
   for (const std::int32_t reduced : order_.span()) {

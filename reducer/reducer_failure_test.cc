@@ -817,12 +817,12 @@ TEST_F(ReducerFailure, T1TheTraceSaysWhatEachCollectiveWas) {
   ASSERT_FALSE(step().ok());
   const Reducer& reducer = parallel().reducer();
   EXPECT_EQ(reducer.trace().to_string(reducer.layout(), reducer.parameter_infos()),
-            "#0 pass 0 all_reduce bucket 0 (h) 2 x float16, completed\n"
-            "#1 pass 0 all_reduce bucket 1 (p q) 18 x float32, completed\n"
-            "#2 pass 0 all_reduce usage map 3 x int32, completed\n"
-            "#3 pass 1 all_reduce bucket 0 (h) 2 x float16, completed\n"
-            "#4 pass 1 all_reduce bucket 1 (p q) 18 x float32, failed\n"
-            "#5 pass 1 all_reduce usage map 3 x int32, launched\n");
+            "#1 pass 0 all_reduce bucket 0 (h) 2 x float16, completed\n"
+            "#2 pass 0 all_reduce bucket 1 (p q) 18 x float32, completed\n"
+            "#3 pass 0 all_reduce usage map 3 x int32, completed\n"
+            "#4 pass 1 all_reduce bucket 0 (h) 2 x float16, completed\n"
+            "#5 pass 1 all_reduce bucket 1 (p q) 18 x float32, failed\n"
+            "#6 pass 1 all_reduce usage map 3 x int32, in flight\n");
   const TraceEntry entry = reducer.trace().entries()[1];
   EXPECT_EQ(entry.bytes(), 72u);
   EXPECT_GT(entry.launched.count(), 0);

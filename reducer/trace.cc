@@ -20,6 +20,7 @@ void Trace::clear() {
 
 std::int64_t Trace::append(TraceEntry entry) {
   entry.sequence = next_++;
+  if (entry.number == kNone) entry.number = entry.sequence;
   if (ring_.size() < capacity_)
     ring_.push_back(entry);
   else
@@ -30,7 +31,7 @@ std::int64_t Trace::append(TraceEntry entry) {
 
 void Trace::close(std::int64_t sequence, TraceEntry::State state, platform::Duration when) {
   LOCKSTEP_CHECK_GE(sequence, 0);
-  LOCKSTEP_CHECK(state != TraceEntry::State::kLaunched);
+  LOCKSTEP_CHECK(state != TraceEntry::State::kInFlight);
   const std::size_t at = static_cast<std::size_t>(sequence) % capacity_;
   if (at >= ring_.size()) return;  // The trace was cleared.
   TraceEntry& entry = ring_[at];
@@ -52,19 +53,12 @@ std::vector<TraceEntry> Trace::entries(std::int64_t first) const {
 
 std::string Trace::to_string(const Layout& layout,
                              const std::vector<ParameterInfo>& parameters) const {
-  static constexpr const char* kStates[] = {"launched", "completed", "failed"};
   std::string out;
   for (const TraceEntry& entry : entries()) {
-    out += "#" + std::to_string(entry.sequence) + " pass " + std::to_string(entry.pass) + " " +
+    out += "#" + std::to_string(entry.number) + " pass " + std::to_string(entry.pass) + " " +
            name_of(entry.op) + " ";
-    if (entry.what == TraceEntry::What::kUsageMap) {
-      out += "usage map";
-    } else if (entry.what == TraceEntry::What::kRebuild) {
-      out += "order of buckets";
-    } else if (entry.what == TraceEntry::What::kState) {
-      out += "values and buffers";
-    } else if (entry.what == TraceEntry::What::kJoin) {
-      out += "who trains";
+    if (entry.what != TraceEntry::What::kBucket) {
+      out += lockstep::name_of(entry.what);
     } else if (entry.layout_hash != layout.hash) {
       out += "bucket " + std::to_string(entry.bucket) + " of an earlier layout";
     } else {
@@ -76,7 +70,7 @@ std::string Trace::to_string(const Layout& layout,
       out += ")";
     }
     out += " " + std::to_string(entry.count) + " x " + name_of(entry.dtype) + ", " +
-           kStates[static_cast<std::size_t>(entry.state)] + "\n";
+           lockstep::name_of(entry.state) + "\n";
   }
   return out;
 }

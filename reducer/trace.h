@@ -13,20 +13,20 @@
 
 #include "reducer/bucket/layout.h"
 #include "reducer/comm/process_group.h"
+#include "reducer/diagnosis/flight_record.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
 
 struct TraceEntry {
-  // kState is a broadcast of the values of parameters, or of buffers (S3). kJoin is the exchange of
-  // who still trains (S2).
-  enum class What : std::uint8_t { kBucket, kUsageMap, kRebuild, kState, kJoin };
-  enum class State : std::uint8_t { kLaunched, kCompleted, kFailed };
+  using What = RecordedCollective::What;
+  using State = RecordedCollective::State;
   std::int64_t sequence = 0;  // Counts the collectives of this reducer since construction or reset.
+  std::int64_t number = kNone;  // The number on its group, which texts give; kNone: as `sequence`.
   std::int64_t pass = 0;
   What what = What::kBucket;
   Op op = Op::kAllReduceSum;
-  State state = State::kLaunched;
+  State state = State::kInFlight;
   DType dtype = DType::kFloat32;
   int bucket = kNone;
   std::uint64_t layout_hash = 0;  // The hash of the layout that `bucket` belongs to.

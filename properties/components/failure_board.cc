@@ -339,11 +339,16 @@ std::string flaw_of(const Group& group, int own, const Failure& raised) {
   if (raised.pass != (cause.pass == kNone ? mine.pass : cause.pass))
     return "it names another pass than that of its cause";
   const bool is_blamed = !named.by && named.suspect != mine.suspect;
-  const std::string blame = "rank " + std::to_string(named.suspect) + " has reported no cause";
+  const auto seen = std::find_if(group.reports.begin(), group.reports.end(), [&](const auto& each) {
+    return each.second.suspect == named.suspect;
+  });
+  std::string blame = "rank " + std::to_string(named.suspect) + " has reported no cause of its own";
+  blame += seen == group.reports.end()
+               ? ": it is gone"
+               : "; rank " + std::to_string(seen->first) + " saw: " + seen->second.detail;
   if (is_blamed && !raised.detail.starts_with(blame)) return "it does not say who is silent";
   if (!is_blamed && raised.detail != cause.detail) return "it has another text than its cause";
-  const bool is_other =
-      raised.rank != mine.rank || raised.code != mine.code || raised.detail != mine.detail;
+  const bool is_other = raised.code != mine.code || raised.detail != mine.detail;
   const std::string saw = "rank " + std::to_string(own) + " saw: ";
   if (is_other != says(raised.later, saw))
     return "it does not say rightly what the rank itself saw";

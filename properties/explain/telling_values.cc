@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "reference/arithmetic.h"
 
@@ -86,20 +87,16 @@ std::size_t count_different(DType dtype, const std::vector<OrderRun>& orders,
 }  // namespace
 
 const char* text_of(Rounding rounding) {
-  switch (rounding) {
-    case Rounding::kEachAddition:
-      return "rounded at each addition";
-    case Rounding::kFloatOnce:
-      return "added in float32, rounded once";
-    case Rounding::kDoubleOnce:
-      return "added in double, rounded once";
-    case Rounding::kEachHalfAway:
-      return "rounded at each addition, halves away from zero";
-    case Rounding::kEachTowardsZero:
-      return "cut off at each addition";
-    case Rounding::kFloatOnceTowardsZero:
-      return "added in float32, cut off once";
-  }
+  static constexpr std::pair<Rounding, const char*> kTexts[] = {
+      {Rounding::kEachAddition, "rounded at each addition"},
+      {Rounding::kFloatOnce, "added in float32, rounded once"},
+      {Rounding::kDoubleOnce, "added in double, rounded once"},
+      {Rounding::kEachHalfAway, "rounded at each addition, halves away from zero"},
+      {Rounding::kEachTowardsZero, "cut off at each addition"},
+      {Rounding::kFloatOnceTowardsZero, "added in float32, cut off once"},
+  };
+  for (const auto& [each, name] : kTexts)
+    if (each == rounding) return name;
   return "";
 }
 

@@ -1,19 +1,13 @@
 #include "properties/lane/lane.h"
 
+#include <iterator>
+
 namespace lockstep::properties {
 
 const char* name_of(LaneKind kind) {
-  switch (kind) {
-    case LaneKind::kSim:
-      return "sim";
-    case LaneKind::kGloo:
-      return "gloo";
-    case LaneKind::kNccl:
-      return "nccl";
-    case LaneKind::kHosts:
-      return "hosts";
-  }
-  return "unknown";
+  static constexpr const char* kNames[] = {"sim", "gloo", "nccl", "hosts"};
+  static_assert(std::size(kNames) == static_cast<std::size_t>(LaneKind::kHosts) + 1);
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 }  // namespace lockstep::properties

@@ -219,95 +219,43 @@ std::string ErrorPattern::to_string() const {
   return text;
 }
 
+struct MustWords {
+  Must must;
+  const char* name;
+  const char* text;
+};
+constexpr MustWords kMustWords[] = {
+    {Must::kWait, "start", "come before any collective is started, as the backward has not ended"},
+    {Must::kState, "state", "leave the reducer as the contract says"},
+    {Must::kForm, "form", "name an existing collective with its sequence number, or none"},
+    {Must::kOwnView, "own view", "say what this rank saw itself"},
+    {Must::kCode, "code", "have a code that a cause explains"},
+    {Must::kReporter, "reporter", "name who reports it"},
+    {Must::kCall, "call", "come in the call that is expected"},
+    {Must::kPass, "pass", "name the pass"},
+    {Must::kRank, "rank", "name a rank to look at"},
+    {Must::kPlace, "place", "name the bucket or collective"},
+    {Must::kParameters, "parameters", "name the parameters"},
+    {Must::kBucket, "bucket", "name the bucket of the parameters named"},
+    {Must::kCause, "cause", "name the rank that is the cause"},
+    {Must::kChange, "change", "say that a payload was changed on its way"},
+    {Must::kSender, "sender", "name the sender of what was changed"},
+    {Must::kThrowPass, "pass of the node", "name the pass in which the node threw"},
+    {Must::kHook, "hook", "say that the communication hook failed"},
+    {Must::kAbort, "abort", "say for certain which rank's user aborted, with the user's code"},
+    {Must::kNobodyLeft, "departure", "say of no rank that it left"},
+    {Must::kSuspect, "suspect", "suspect nobody who is innocent"},
+};
+
 const char* name_of(Must must) {
-  switch (must) {
-    case Must::kWait:
-      return "start";
-    case Must::kState:
-      return "state";
-    case Must::kForm:
-      return "form";
-    case Must::kOwnView:
-      return "own view";
-    case Must::kCode:
-      return "code";
-    case Must::kReporter:
-      return "reporter";
-    case Must::kCall:
-      return "call";
-    case Must::kPass:
-      return "pass";
-    case Must::kRank:
-      return "rank";
-    case Must::kPlace:
-      return "place";
-    case Must::kParameters:
-      return "parameters";
-    case Must::kBucket:
-      return "bucket";
-    case Must::kCause:
-      return "cause";
-    case Must::kChange:
-      return "change";
-    case Must::kSender:
-      return "sender";
-    case Must::kThrowPass:
-      return "pass of the node";
-    case Must::kHook:
-      return "hook";
-    case Must::kAbort:
-      return "abort";
-    case Must::kNobodyLeft:
-      return "departure";
-    case Must::kSuspect:
-      return "suspect";
-  }
+  for (const MustWords& each : kMustWords)
+    if (each.must == must) return each.name;
   return "unknown";
 }
 
 const char* describe(Must must) {
-  switch (must) {
-    case Must::kWait:
-      return "come before any collective is started, as the backward has not ended";
-    case Must::kState:
-      return "leave the reducer as the contract says";
-    case Must::kForm:
-      return "name an existing collective with its sequence number, or none";
-    case Must::kOwnView:
-      return "say what this rank saw itself";
-    case Must::kCode:
-      return "have a code that a cause explains";
-    case Must::kReporter:
-      return "name who reports it";
-    case Must::kCall:
-      return "come in the call that is expected";
-    case Must::kPass:
-      return "name the pass";
-    case Must::kRank:
-      return "name a rank to look at";
-    case Must::kPlace:
-      return "name the bucket or collective";
-    case Must::kParameters:
-      return "name the parameters";
-    case Must::kBucket:
-      return "name the bucket of the parameters named";
-    case Must::kCause:
-      return "name the rank that is the cause";
-    case Must::kChange:
-      return "say that a payload was changed on its way";
-    case Must::kSender:
-      return "name the sender of what was changed";
-    case Must::kThrowPass:
-      return "name the pass in which the node threw";
-    case Must::kHook:
-      return "say that the communication hook failed";
-    case Must::kAbort:
-      return "say for certain which rank's user aborted, with the user's code";
-    case Must::kNobodyLeft:
-      return "say of no rank that it left";
-    case Must::kSuspect:
-      return "suspect nobody who is innocent";
-  }
+  for (const MustWords& each : kMustWords)
+    if (each.must == must) return each.text;
   return "unknown";
 }
 

@@ -129,7 +129,6 @@ class DiagnosisOracle {
     for (std::size_t i = 1; i < record.collectives.size(); ++i) {
       const RecordedCollective& before = record.collectives[i - 1];
       const RecordedCollective& here = record.collectives[i];
-      if (here.sequence != before.sequence + 1) return "records its collectives with a gap";
       if (here.pass < before.pass) return "goes back to an earlier pass";
       const bool is_wonder = before.state == RecordedCollective::State::kFailed &&
                              here.state == RecordedCollective::State::kCompleted;
@@ -299,6 +298,10 @@ class DiagnosisOracle {
                               !raised.collective.empty() && raised.bucket != kNone &&
                               raised.code != Code::kAborted && raised.sequence >= agreements();
     const bool is_own = raised.reducer_id == record.reducer_id;
+    // A cause outside of collectives is raised with the one in which the rank met it.
+    const bool is_there = is_own && !raised.definite && raised.code != Code::kAborted;
+    if (is_there && !program_.options.own_group && !has_number_of(raised, record))
+      return "gives the number of the collective that failed to another one";
     if (is_own || (raised.reducer_id == kNone && !is_of_bucket)) return "";
     return fmt::format("is that of reducer {}, and the failure says {}", record.reducer_id,
                        raised.reducer_id);

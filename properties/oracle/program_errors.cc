@@ -1,6 +1,7 @@
 #include "properties/oracle/program_errors.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lockstep::properties {
 
@@ -14,26 +15,17 @@ bool share_group(const reference::Program& program) {
 }
 
 Code code_of(Error error) {
-  switch (error) {
-    case Error::kIncomplete:
-      return Code::kIncomplete;
-    case Error::kReadyTwice:
-      return Code::kReadyTwice;
-    case Error::kSecondBackward:
-      return Code::kSecondBackward;
-    case Error::kUsageChanged:
-      return Code::kUsageChanged;
-    case Error::kRequiresGrad:
-      return Code::kRequiresGrad;
-    case Error::kUnevenInputs:
-      return Code::kUnevenInputs;
-    case Error::kForwardInBackward:
-      return Code::kInvalidArgument;
-    case Error::kAbsent:  // see allow()
-    case Error::kForeign:
-    case Error::kNone:
-      break;
-  }
+  static constexpr std::pair<Error, Code> kCodes[] = {
+      {Error::kIncomplete, Code::kIncomplete},
+      {Error::kReadyTwice, Code::kReadyTwice},
+      {Error::kSecondBackward, Code::kSecondBackward},
+      {Error::kUsageChanged, Code::kUsageChanged},
+      {Error::kRequiresGrad, Code::kRequiresGrad},
+      {Error::kUnevenInputs, Code::kUnevenInputs},
+      {Error::kForwardInBackward, Code::kInvalidArgument},
+  };
+  for (const auto& [each, known] : kCodes)
+    if (each == error) return known;
   return Code::kOk;
 }
 

@@ -10,37 +10,14 @@ namespace {
 
 // The line of the trace for a collective of the flight record (T1).
 std::string line_of(const RecordedCollective& recorded) {
-  const auto what = [&]() -> std::string {
-    switch (recorded.what) {
-      case RecordedCollective::What::kUsageMap:
-        return "usage map";
-      case RecordedCollective::What::kOrder:
-        return "order of buckets";
-      case RecordedCollective::What::kState:
-        return "values and buffers";
-      case RecordedCollective::What::kJoin:
-        return "who trains";
-      case RecordedCollective::What::kBucket:
-        break;
-    }
-    if (recorded.parameters.empty())
-      return fmt::format("bucket {} of an earlier layout", recorded.bucket);
-    return fmt::format("bucket {} ({})", recorded.bucket,
-                       fmt::join(recorded.parameters.first, " "));
-  };
-  const auto state = [&] {
-    switch (recorded.state) {
-      case RecordedCollective::State::kInFlight:
-        return "launched";
-      case RecordedCollective::State::kCompleted:
-        return "completed";
-      case RecordedCollective::State::kFailed:
-        break;
-    }
-    return "failed";
-  };
-  return fmt::format("#{} pass {} {} {} {} x {}, {}\n", recorded.sequence, recorded.pass,
-                     recorded.op, what(), recorded.count, recorded.dtype, state());
+  std::string what = recorded.name();
+  if (recorded.what == RecordedCollective::What::kBucket)
+    what += recorded.parameters.empty()
+                ? " of an earlier layout"
+                : fmt::format(" ({})", fmt::join(recorded.parameters.first, " "));
+  return fmt::format("#{} pass {} {} {} {} x {}, {}\n", recorded.shown_number(), recorded.pass,
+                     recorded.op, what, recorded.count, recorded.dtype,
+                     lockstep::name_of(recorded.state));
 }
 
 }  // namespace
@@ -88,10 +65,21 @@ std::string judge_layouts(const FlightRecord& record) {
   return "";
 }
 
+bool has_number_of(const Failure& failure, const FlightRecord& record) {
+  for (const RecordedCollective& each : record.collectives)
+    if (each.number == failure.sequence)
+      return each.bucket == failure.bucket && each.pass == failure.pass;
+  return true;
+}
+
 Verdict judge_trace_texts(const Observation& observation) {
   for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
     for (const ObservedFlightRecord& each : observation.ranks[rank].records) {
       const auto& collectives = each.record.collectives;
+      for (std::size_t i = 1; i < collectives.size(); ++i)
+        if (collectives[i].sequence != collectives[i - 1].sequence + 1)
+          return {Failing::kWrongError, "diagnosis",
+                  fmt::format("rank {}: it records its collectives with a gap", rank)};
       const bool is_long = std::any_of(collectives.begin(), collectives.end(),
                                        [](const RecordedCollective& recorded) {
                                          return recorded.parameters.count > lockstep::Names::kKept;

@@ -20,7 +20,10 @@ const char* operation_of(ObservedCollective::Op op);
 // others. Returns what is wrong, or an empty text.
 std::string judge_layouts(const FlightRecord& record);
 
-// The trace as text has the same collectives as the flight record of the same moment.
+// Whether the collective that the record gives the number of one that failed, if any, is that one.
+bool has_number_of(const Failure& failure, const FlightRecord& record);
+
+// Records have no gap, and the trace as text has the same collectives as the record of the moment.
 Verdict judge_trace_texts(const Observation& observation);
 
 }  // namespace lockstep::properties

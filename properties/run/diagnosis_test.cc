@@ -42,11 +42,11 @@ TEST(RankReport, F6R12NamesTheRankThatLeftOutTheUsageMap) {
     const std::string report = report_of("seeded:R12", "r12", 3, lane);
     EXPECT_TRUE(says(report, "suspect: rank 1 (")) << report;
     EXPECT_TRUE(says(report,
-                     "the first difference that the records show is in collective #1:\n"
+                     "the first difference that the records show is in collective #2:\n"
                      "  ranks 0 2: pass 0, all_reduce of the usage map, 1 int32\n"
                      "  rank 1: pass 1, all_reduce of bucket 0 (p0), 1 float32\n"))
         << report;
-    EXPECT_TRUE(says(report, "rank 0: waits in #1 for rank 1\n")) << report;
+    EXPECT_TRUE(says(report, "rank 0: waits in #2 for rank 1\n")) << report;
   }
   const std::string two = report_of("seeded:R12", "r12", 2);
   EXPECT_TRUE(says(two, "suspect: rank 1 (went on to pass 1 without")) << two;
@@ -57,7 +57,7 @@ TEST(RankReport, F6C01ShowsBothOrdersOfBuckets) {
   const std::string report = report_of("seeded:C01", "c01", 2);
   EXPECT_TRUE(says(report, "2 ranks, no suspect")) << report;
   EXPECT_TRUE(says(report,
-                   "collective #0:\n"
+                   "collective #1:\n"
                    "  rank 0: pass 0, all_reduce of bucket 0 (p1), 2 float32\n"
                    "  rank 1: pass 0, all_reduce of bucket 0 (p0), 1 float32\n"))
       << report;
@@ -99,7 +99,7 @@ TEST(RankReport, F6R07NamesTheRankThatJoinsNoCollective) {
   EXPECT_TRUE(says(report, "suspect: rank 2 (")) << report;
   EXPECT_TRUE(says(report, "  rank 2: not started\n")) << report;
   EXPECT_TRUE(says(report, "its next bucket, 0, lacks p0")) << report;
-  EXPECT_TRUE(says(report, "rank 0: waits in #0 for rank 2")) << report;
+  EXPECT_TRUE(says(report, "rank 0: waits in #1 for rank 2")) << report;
 }
 
 // Nothing runs any more: what ranks know is taken from outside.

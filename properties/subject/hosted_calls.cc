@@ -230,6 +230,7 @@ void HostedCalls::record(const Collective& collective, platform::Duration launch
   if (pass_ == kNone) return;  // construction, reset, or between passes
   ++launched_;
   TraceEntry entry;
+  entry.number = slot.work.sequence();
   entry.pass = pass_;
   entry.op = collective.op;
   if (slot.bucket == LOCKSTEP_USAGE_MAP) entry.what = TraceEntry::What::kUsageMap;

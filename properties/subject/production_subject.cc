@@ -544,7 +544,7 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
                                                     : ObservedCollective::Op::kAllReduceBucket;
       case TraceEntry::What::kUsageMap:
         return ObservedCollective::Op::kAllReduceUsage;
-      case TraceEntry::What::kRebuild:
+      case TraceEntry::What::kOrder:
         return ObservedCollective::Op::kBroadcastOrder;
       case TraceEntry::What::kState:
         return ObservedCollective::Op::kBroadcastBuffers;

@@ -47,6 +47,19 @@ std::vector<Side> sides_at(const std::vector<FlightRecord>& records, std::int64_
   return sides;
 }
 
+// The number by which texts call a collective: the one on the group, where a record has it.
+std::int64_t shown_number(const std::vector<FlightRecord>& records, std::int64_t sequence) {
+  for (const std::int64_t behind : {0, 1})
+    for (const FlightRecord& record : records)
+      if (const RecordedCollective* const c = record.find(sequence - behind))
+        return c->shown_number() + behind;
+  return sequence;
+}
+
+std::string hash_of(const std::vector<FlightRecord>& records, std::int64_t sequence) {
+  return "#" + std::to_string(shown_number(records, sequence));
+}
+
 // The number of the first collective that the record still holds; that of the next one if it holds
 // none.
 std::int64_t first_kept(const FlightRecord& record) {
@@ -117,7 +130,7 @@ void judge_difference(Diagnosis& diagnosis) {
     if (side.collective) started.push_back(side);
   if (started.size() < 2) return;
   LOCKSTEP_CHECK_GE(started[0].ranks.size(), started[1].ranks.size());
-  const std::string number = "#" + std::to_string(diagnosis.difference->sequence);
+  const std::string number = hash_of(diagnosis.records, diagnosis.difference->sequence);
   if (started[0].ranks.size() > started[1].ranks.size()) {
     for (std::size_t i = 1; i < started.size(); ++i) add(diagnosis.suspects, started[i].ranks);
     diagnosis.reason = "its collective " + number + " is another one than that of most ranks";
@@ -201,7 +214,7 @@ void judge_progress(Diagnosis& diagnosis) {
   const Side& behind = is_first_behind ? sides[0] : sides[1];
   const Side& ahead = is_first_behind ? sides[1] : sides[0];
   LOCKSTEP_CHECK(ahead.collective.has_value());  // All ranks without it are on one side.
-  const std::string number = "#" + std::to_string(diagnosis.difference->sequence);
+  const std::string number = hash_of(diagnosis.records, diagnosis.difference->sequence);
   if (behind.ranks.size() > ahead.ranks.size()) {
     diagnosis.suspects = ahead.ranks;
     diagnosis.reason = "started the collective " + number +
@@ -218,15 +231,29 @@ bool has_failed(const Diagnosis& diagnosis) {
                      [](const FlightRecord& record) { return record.failure.has_value(); });
 }
 
+// Ranks without a record are suspects. Others may have seen what became of one, as that it left:
+// their failures, in the lines of these ranks, say so, and nothing else may contradict them.
+void judge_silence(Diagnosis& diagnosis) {
+  LOCKSTEP_CHECK(diagnosis.suspects.empty());
+  diagnosis.suspects = diagnosis.silent;
+  std::vector<int> witnesses;
+  for (const FlightRecord& record : diagnosis.records) {
+    const int suspect = record.failure ? record.failure->suspect : kNone;
+    const bool is_silent =
+        std::binary_search(diagnosis.silent.begin(), diagnosis.silent.end(), suspect);
+    if (is_silent) witnesses.push_back(record.rank);
+  }
+  diagnosis.reason = "left no flight record";
+  diagnosis.reason += witnesses.empty() ? ": it died, hangs, or has not met the failure yet"
+                                        : "; what " + rank_list(witnesses) + " saw is below";
+}
+
 void find_odd(Diagnosis& diagnosis) {
   LOCKSTEP_CHECK(diagnosis.suspects.empty());
   LOCKSTEP_CHECK(diagnosis.reason.empty());
   if (diagnosis.difference) judge_difference(diagnosis);
   if (diagnosis.suspects.empty()) judge_failures(diagnosis);
-  if (diagnosis.suspects.empty() && !diagnosis.silent.empty()) {
-    diagnosis.suspects = diagnosis.silent;
-    diagnosis.reason = "left no flight record: it died, hangs, or has not met the failure yet";
-  }
+  if (diagnosis.suspects.empty() && !diagnosis.silent.empty()) judge_silence(diagnosis);
   if (diagnosis.suspects.empty()) judge_aborts(diagnosis);
   if (diagnosis.suspects.empty()) judge_progress(diagnosis);
   LOCKSTEP_CHECK_EQ(diagnosis.suspects.empty(), diagnosis.reason.empty());
@@ -267,7 +294,7 @@ std::vector<std::string> told_of(const FlightRecord& record, const Diagnosis& di
   for (const Diagnosis::Wait& wait : diagnosis.waits) {
     if (wait.rank != record.rank) continue;
     const char* const all = wait.untold.empty() ? ", in which all are" : "";
-    lines.push_back("waits in #" + std::to_string(wait.sequence) +
+    lines.push_back("waits in " + hash_of(diagnosis.records, wait.sequence) +
                     (wait.ranks.empty() ? all : " for " + rank_list(wait.ranks)) +
                     (wait.untold.empty() ? "" : "; nobody can tell of " + rank_list(wait.untold)));
   }
@@ -327,7 +354,8 @@ void tell_side_by_side(const Diagnosis& diagnosis, std::string& out) {
   }
   std::vector<std::string> lines(static_cast<std::size_t>(end - begin) + 1, "  #");
   for (std::int64_t s = begin; s < end; ++s)
-    lines[static_cast<std::size_t>(s - begin) + 1] = "  " + std::to_string(s);
+    lines[static_cast<std::size_t>(s - begin) + 1] =
+        "  " + std::to_string(shown_number(diagnosis.records, s));
   const auto pad = [&lines] {
     std::size_t width = 0;
     for (const std::string& line : lines) width = std::max(width, line.size());
@@ -385,16 +413,17 @@ std::string Diagnosis::to_string() const {
                                 rank_list(suspects) + " (" + reason + ")\n";
   if (difference) {
     LOCKSTEP_CHECK_LT(1u, difference->sides.size());
-    out += "the first difference that the records show is in collective #" +
-           std::to_string(difference->sequence) + ":\n";
+    out += "the first difference that the records show is in collective " +
+           hash_of(records, difference->sequence) + ":\n";
     for (const Side& side : difference->sides)
       out += "  " + rank_list(side.ranks) + ": " +
              (side.collective ? side.collective->to_string() : "not started") + "\n";
   } else if (const std::optional<Gap> gap = find_gap(records)) {
-    out += "the flight record of rank " + std::to_string(gap->ends->rank) + " ends before #" +
-           std::to_string(gap->ends->next_sequence) + ", and that of rank " +
-           std::to_string(gap->begins->rank) + " begins with #" +
-           std::to_string(first_kept(*gap->begins)) + ": nobody can tell where they first differ\n";
+    out += "the flight record of rank " + std::to_string(gap->ends->rank) + " ends before " +
+           hash_of(records, gap->ends->next_sequence) + ", and that of rank " +
+           std::to_string(gap->begins->rank) + " begins with " +
+           hash_of(records, first_kept(*gap->begins)) +
+           ": nobody can tell where they first differ\n";
   } else {
     out += "the collectives that all records hold do not differ\n";
   }

@@ -204,6 +204,51 @@ TEST(Diagnosis, T1ARankThatTellsNothingIsTheOddOne) {
   EXPECT_FALSE(diagnosis.difference.has_value());
 }
 
+// The errors of ranks 0 and 2 say that rank 1 left in peace, or raised; nothing beside them may say
+// that it died or hangs. Of a rank that nobody speaks of, nobody knows.
+TEST(Diagnosis, F2_14WhatOthersSawOfARankWithoutARecordIsNotContradicted) {
+  const auto reason = [](int suspect) {
+    std::vector<FlightRecord> records;
+    for (const int rank : {0, 2}) {
+      records.push_back(record(rank, 4, {bucket(0, 0, State::kFailed)}));
+      Failure& failure = records.back().failure.emplace(own_failure(suspect));
+      failure.code = Code::kPeerLost;
+      failure.definite = false;
+      failure.suspect = suspect;
+    }
+    const Diagnosis diagnosis = of(std::move(records));
+    EXPECT_EQ(diagnosis.suspects, (Ranks{1, 3}));
+    return diagnosis.reason;
+  };
+  EXPECT_EQ(reason(1), "left no flight record; what ranks 0 2 saw is below");
+  EXPECT_EQ(reason(0), "left no flight record: it died, hangs, or has not met the failure yet");
+  EXPECT_EQ(reason(kNone), reason(0));
+}
+
+// The agreement of the construction came first on the group, and another reducer has collectives
+// there, too.
+TEST(Diagnosis, TextsCallCollectivesByTheirNumbersOnTheGroup) {
+  const auto numbered = [](std::vector<RecordedCollective> collectives) {
+    std::int64_t number = 4;
+    for (RecordedCollective& each : collectives) each.number = number += 3;
+    return collectives;
+  };
+  const State open = State::kInFlight;
+  const std::string text = of({record(0, 2, numbered({bucket(0, 0), bucket(0, 1, open)})),
+                               record(1, 2, numbered({bucket(0, 0)}))})
+                               .to_string();
+  for (const char* words :
+       {"has not started the collective #10 that the others have started",
+        "records show is in collective #10:\n", "rank 0: waits in #10 for rank 1\n",
+        "\n  7   pass 0 bucket 0", "\n  10  pass 0 bucket 1"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << text;
+  const std::string gap =
+      of({record(0, 2, numbered({bucket(0, 0)})), record(1, 2, numbered({bucket(3, 0)}), 96100)})
+          .to_string();
+  EXPECT_NE(gap.find("ends before #8, and that of rank 1 begins with #7:"), std::string::npos)
+      << gap;
+}
+
 // Rank 1, the root of a broadcast, has completed it without rank 0.
 TEST(Diagnosis, F6ARankThatHasCompletedACollectiveIsNotSaidToWaitInIt) {
   EXPECT_EQ(of({record(0, 3, {bucket(0, 0)}),
@@ -335,6 +380,7 @@ FlightRecord full_flight_record() {
   full.failure = own_failure(2);
   full.failure->parameters = {"p0", "p1"};
   full.failure->later = {"rank 0 saw: something\nelse"};
+  full.collectives[1].number = 43;
   return full;
 }
 
@@ -348,6 +394,8 @@ TEST(FlightRecordText, ComesBackAsItWas) {
   EXPECT_EQ(read->failure->to_string(), full.failure->to_string());
   EXPECT_EQ(read->collectives[1].state, State::kFailed);
   EXPECT_TRUE(read->collectives[0].same_as(full.collectives[0]));
+  EXPECT_EQ(read->collectives[0].shown_number(), 40);
+  EXPECT_EQ(read->collectives[1].shown_number(), 43);
   EXPECT_EQ(read->next_sequence, 42);
   EXPECT_EQ(read->reducer_id, 9);
 }
@@ -378,7 +426,8 @@ TEST(FlightRecordText, SaysWhichLineIsWrong) {
   };
   EXPECT_NE(why("").find("ends before its last line"), std::string::npos);
   EXPECT_NE(why("hello\n").find("no flight record of a rank"), std::string::npos);
-  EXPECT_NE(why("lockstep-flight-record 2\n").find("version 2"), std::string::npos);
+  EXPECT_NE(why("lockstep-flight-record 3\n").find("version 3"), std::string::npos);
+  EXPECT_NE(why("lockstep-flight-record 2\nnumber 5\n").find("line 2 is wrong"), std::string::npos);
   EXPECT_NE(why("lockstep-flight-record 1\nrank 0 2\nwhat is this\n").find("line 3 is wrong"),
             std::string::npos);
   EXPECT_NE(why("lockstep-flight-record 1\nrank 0 two\n").find("line 2 is wrong at the word 'two'"),
@@ -397,6 +446,11 @@ TEST(FlightRecordText, SaysWhichLineIsWrong) {
   std::string largest = to_text(full_flight_record());
   largest.replace(largest.find("collective 40"), 13, "collective 9223372036854775807");
   EXPECT_NE(why(largest).find("'collective 9223372036854775807"), std::string::npos);
+  for (const char* number : {"number 9223372036854775807", "number -2"}) {
+    std::string wrong = to_text(full_flight_record());
+    wrong.replace(wrong.find("number 43"), 9, number);
+    EXPECT_NE(why(wrong), "");
+  }
 }
 
 }  // namespace

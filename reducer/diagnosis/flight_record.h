@@ -33,12 +33,15 @@ struct Names {
 };
 
 struct RecordedCollective {
+  // kState is a broadcast of the values of parameters, or of buffers (S3). kJoin is the exchange of
+  // who still trains (S2).
   enum class What : std::uint8_t { kBucket, kUsageMap, kOrder, kState, kJoin };
   enum class State : std::uint8_t { kInFlight, kCompleted, kFailed };
-  std::int64_t sequence = 0;
+  std::int64_t sequence = 0;    // Counts the collectives of the reducer, without a gap.
+  std::int64_t number = kNone;  // The sequence number on its group, as errors have it, if known.
   std::int64_t pass = 0;
   What what = What::kBucket;
-  std::string op;  // "all_reduce" and the like.
+  std::string op;                 // "all_reduce" and the like.
   std::string dtype = "float32";  // As name_of(DType) has it, or one of another writer.
   State state = State::kInFlight;
   int bucket = kNone;
@@ -49,6 +52,8 @@ struct RecordedCollective {
   // The parameters of the bucket; empty if the layout of the bucket no longer exists.
   Names parameters;
 
+  // The number by which texts call the collective.
+  std::int64_t shown_number() const { return number == kNone ? sequence : number; }
   // Compares the fields that ranks must agree on (F6).
   bool same_as(const RecordedCollective& other) const;
   // Returns "bucket 0", "usage map" and the like; "values" if a bucket has no number.

@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kTitle = "lockstep-flight-record";
 // The word that 0.1.0 wrote in its place. The rest of the text is the same.
 constexpr std::string_view kTitleBefore = "lockstep-account";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;                 // Version 1, of 0.1.0, had no line 'number'.
 constexpr std::string_view kNothing = "-";  // Stands for an empty text.
 constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a broken file.
 // So does a larger number of a collective. Sums of such numbers do not overflow.
@@ -169,6 +169,7 @@ void write(std::string& out, const RecordedCollective& c) {
       .number(c.completed_us)
       .text(std::to_string(c.layout_hash))
       .names(c.parameters);
+  if (c.number != kNone) Line(out, "number").number(c.number);
 }
 
 void read(Words& words, RecordedCollective& c) {
@@ -250,6 +251,9 @@ bool read_line(std::string_view line, FlightRecord& record, bool& ended,
     read(words, record.collectives.emplace_back());
     if (record.collectives.back().sequence > kMaxSequence) return false;
     if (due != kNone && record.collectives.back().sequence != due) return false;
+  } else if (keyword == "number" && !record.collectives.empty()) {
+    words.number(record.collectives.back().number);
+    if (record.collectives.back().number > kMaxSequence) return false;
   } else if (keyword == "end") {
     words.number(record.next_sequence);
     ended = true;
@@ -279,7 +283,8 @@ bool is_possible(const FlightRecord& record) {
   if (record.next_sequence < 0 || record.pass < kNone || record.next_bucket < kNone) return false;
   if (record.failure && !lockstep::is_possible(*record.failure, record.size)) return false;
   for (const RecordedCollective& c : record.collectives)
-    if (c.sequence < 0 || c.pass < kNone || c.bucket < kNone || c.count < 0) return false;
+    if (c.sequence < 0 || c.number < kNone || c.pass < kNone || c.bucket < kNone || c.count < 0)
+      return false;
   return record.collectives.empty() ||
          record.collectives.back().sequence + 1 == record.next_sequence;
 }
@@ -322,7 +327,7 @@ Result<FlightRecord> read_flight_record(std::string_view text) {
       if ((title != kTitle && title != kTitleBefore) || !words.good())
         return failed(invalid("it is no flight record of a rank: its first line is not '" +
                               std::string(kTitle) + " " + std::to_string(kVersion) + "'"));
-      if (version != kVersion)
+      if (version < 1 || version > kVersion)
         return failed(invalid("it is a flight record of version " + std::to_string(version) +
                               ", and this is made for version " + std::to_string(kVersion)));
       continue;

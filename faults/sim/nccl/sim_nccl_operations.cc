@@ -221,20 +221,13 @@ NcclResult SimNccl::begin(std::vector<Launch> launches) {
 // --- Execution on the stream.
 
 const char* SimNccl::Operation::name() const {
-  switch (kind) {
-    case Kind::kAllReduce:
-      return "ncclAllReduce";
-    case Kind::kReduceScatter:
-      return "ncclReduceScatter";
-    case Kind::kBroadcast:
-      return "ncclBroadcast";
-    case Kind::kAllGather:
-      return "ncclAllGather";
-    case Kind::kSend:
-      return "ncclSend";
-    case Kind::kReceive:
-      return "ncclRecv";
-  }
+  static constexpr std::pair<Kind, const char*> kNames[] = {
+      {Kind::kAllReduce, "ncclAllReduce"}, {Kind::kReduceScatter, "ncclReduceScatter"},
+      {Kind::kBroadcast, "ncclBroadcast"}, {Kind::kAllGather, "ncclAllGather"},
+      {Kind::kSend, "ncclSend"},           {Kind::kReceive, "ncclRecv"},
+  };
+  for (const auto& [each, known] : kNames)
+    if (each == kind) return known;
   return "";
 }
 
