@@ -1,5 +1,6 @@
 #include "reducer/data_parallel.h"
 
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -20,6 +21,22 @@ Result<std::unique_ptr<DataParallel>> DataParallel::create(std::vector<Ref<Param
   return failed(out_of_memory());
 }
 
+namespace {
+
+// Runs the user's code, and leaves a note for the peers if that fails.
+Status run(const Reducer& reducer, const DataParallel::Module& module, std::vector<Edge>& made) {
+  try {
+    Status status = module(made);
+    if (!status.ok()) attempt([&] { reducer.leave_note(status.to_string()); });
+    return status;
+  } catch (const std::exception& error) {
+    attempt([&] { reducer.leave_note(error.what()); });
+    throw;
+  }
+}
+
+}  // namespace
+
 Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) try {
   LOCKSTEP_RETURN_IF_ERROR(reducer_->begin_forward());
   LOCKSTEP_RETURN_IF_ERROR(reducer_->refresh_state());
@@ -27,7 +44,7 @@ Status DataParallel::forward(const Module& module, std::vector<Edge>& outputs) t
   // The vector is moved out while the user's code runs, which may throw, or call forward() itself.
   std::vector<Edge> made = std::exchange(made_, {});
   LOCKSTEP_CHECK(made.empty());  // A forward that failed has left no outputs.
-  LOCKSTEP_RETURN_IF_ERROR(module(made));
+  LOCKSTEP_RETURN_IF_ERROR(run(*reducer_, module, made));
   if (synced()) LOCKSTEP_RETURN_IF_ERROR(reducer_->arm(made, engine_.numbers()));
   outputs.reserve(outputs.size() + made.size());
   for (Edge& output : made) outputs.push_back(std::move(output));

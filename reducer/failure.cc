@@ -48,8 +48,16 @@ Status Reducer::give_up(Status status) {
   if (collectives_.launched() > 0 || !has_group) return fail(std::move(status.failure()));
   complete(position(), status.failure());
   note_failure(status.failure());
+  attempt([&] { leave_note(status.to_string()); });
   close_pass(false);
   return status;
+}
+
+void Reducer::leave_note(std::string_view reason) const {
+  if (failures_.is_poisoned() || (passes_.is_running() && collectives_.launched() > 0)) return;
+  const std::int64_t pass = passes_.number() == kNone ? passes_.next() : passes_.number();
+  FailureBoard(collectives_.store(), collectives_.rank(), collectives_.size())
+      .leave_note(collectives_.reducer_id(), pass, reason);
 }
 
 TrainingPosition Reducer::position() const {
@@ -103,7 +111,8 @@ void Reducer::end_group(Failure failure, const TrainingPosition& at) {
   stop_group(own);
   failures_.set_poison(std::move(own));
   attempt([&] {
-    Failure first = board.settle(failures_.poison().failure(), options_.failure_grace);
+    Failure first = board.settle(failures_.poison().failure(), options_.failure_grace,
+                                 collectives_.reducer_id());
     name_parameters(position(), first);
     failures_.set_poison(Status(std::move(first)));
   });

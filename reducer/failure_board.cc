@@ -20,6 +20,13 @@ std::string flight_record_key_of(int rank, std::int64_t reducer_id) {
   return "flight_record/" + std::to_string(reducer_id) + "/" + std::to_string(rank);
 }
 
+std::string note_key_of(int rank, std::int64_t reducer_id, std::int64_t pass) {
+  return "raised/" + std::to_string(reducer_id) + "/" + std::to_string(pass) + "/" +
+         std::to_string(rank);
+}
+constexpr std::size_t kMostNotes = 3;      // in a text
+constexpr std::size_t kLongestNote = 200;  // in bytes
+
 using Reports = std::vector<std::optional<Failure>>;  // One entry for each rank.
 
 // Returns the definite cause, if there is one. settle() reads no more reports once it has one.
@@ -308,7 +315,7 @@ std::optional<Cause> cause_of(const Evidence& evidence) {
 
 // The rank, the suspect and the text name the same one. What a rank saw of it, such as that it had
 // left, is the text.
-void blame_silent(const Reports& reports, Failure& failure, int silent) {
+void blame_silent(const Reports& reports, bool has_note, Failure& failure, int silent) {
   LOCKSTEP_CHECK(!failure.definite);
   LOCKSTEP_CHECK_GE(silent, 0);
   const bool is_named = failure.suspect == silent;
@@ -318,10 +325,10 @@ void blame_silent(const Reports& reports, Failure& failure, int silent) {
     return report && report->suspect == silent;
   });
   failure.detail = "rank " + std::to_string(silent) + " has reported no cause of its own";
-  failure.detail +=
-      seen == reports.end()
-          ? ": it is gone, or it hangs, or it has not come to this collective"
-          : "; rank " + std::to_string((*seen)->reported_by) + " saw: " + (*seen)->detail;
+  if (seen != reports.end())
+    failure.detail += "; rank " + std::to_string((*seen)->reported_by) + " saw: " + (*seen)->detail;
+  else if (!has_note)
+    failure.detail += ": it is gone, or it hangs, or it has not come to this collective";
 }
 
 // Whether the failure of a rank says what that which it raises does not.
@@ -356,7 +363,31 @@ std::optional<Failure> FailureBoard::read(std::string_view bytes, int writer) co
   return report;
 }
 
-Failure FailureBoard::settle(Failure own, platform::Duration grace) {
+void FailureBoard::leave_note(std::int64_t reducer_id, std::int64_t pass, std::string_view reason) {
+  // The caller raises the reason itself, whether or not its peers can read it.
+  if (size_ == 1) return;
+  (void)store_->set(note_key_of(rank_, reducer_id, pass), reason.substr(0, 2 * kLongestNote));
+}
+
+// Reads the notes of the suspect, and of further ranks that have no report, or that others suspect.
+// A note is written before anybody can have waited long for its rank, so this does not wait.
+FailureBoard::Notes FailureBoard::read_notes(const Reports& reports, int suspect,
+                                             std::int64_t reducer_id, std::int64_t pass) const {
+  Notes notes;
+  const auto read = [&](int r) {
+    if (r == rank_ || notes.size() == kMostNotes) return;
+    const Result<std::string> note =
+        store_->get(note_key_of(r, reducer_id, pass), platform::Deadline::in({}));
+    if (note) notes[r] = quoted(*note, kLongestNote);
+  };
+  const std::vector<int> votes = count_suspicions(reports);
+  if (suspect != kNone) read(suspect);
+  for (int r = 0; r < size_; ++r)
+    if (!reports[static_cast<std::size_t>(r)] || votes[static_cast<std::size_t>(r)] > 0) read(r);
+  return notes;
+}
+
+Failure FailureBoard::settle(Failure own, platform::Duration grace, std::int64_t reducer_id) {
   LOCKSTEP_CHECK(is_possible(own, size_));
   if (own.definite || size_ == 1) return own;
   own.reported_by = rank_;
@@ -382,7 +413,11 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
   Failure settled = own;
   const Silence silence = silence_of(reports, unreadable, own.code == Code::kPeerLost);
   const std::optional<Cause> cause = cause_of({reports, silence});
-  if (cause && cause->report == nullptr) blame_silent(reports, settled, silence.suspect);
+  const bool is_silent = cause && cause->report == nullptr;
+  Notes notes;
+  if (reducer_id != kNone && own.pass != kNone && first_definite(reports) == nullptr)
+    notes = read_notes(reports, is_silent ? silence.suspect : own.suspect, reducer_id, own.pass);
+  if (is_silent) blame_silent(reports, notes.count(silence.suspect) > 0, settled, silence.suspect);
   if (cause && cause->report != nullptr) {
     const Failure& report = *cause->report;
     if (report.definite || report.reported_by != rank_) settled = report;
@@ -408,6 +443,9 @@ Failure FailureBoard::settle(Failure own, platform::Duration grace) {
     own.later.clear();
     settled.later.push_back("rank " + std::to_string(rank_) + " saw: " + own.to_string());
   }
+  for (const auto& [rank, reason] : notes)
+    settled.detail += "; rank " + std::to_string(rank) + " raised in pass " +
+                      std::to_string(own.pass) + " before it had launched anything: " + reason;
   for (std::size_t r = 0; r < unreadable.size(); ++r)
     if (unreadable[r])
       settled.later.push_back("rank " + std::to_string(r) +

@@ -18,8 +18,10 @@
 // is raised says in `later` that the report was unreadable.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -38,9 +40,14 @@ class FailureBoard {
   // Writes what this rank knows. The first report stays.
   void publish(const Failure& own);
 
+  // Writes why this rank gave up a pass of which it had launched nothing. It is no cause, as the
+  // rank may go on; but peers may wait for it there.
+  void leave_note(std::int64_t reducer_id, std::int64_t pass, std::string_view reason);
+
   // Reads the reports of the other ranks and returns the failure to raise here: the first cause,
-  // with what followed attached.
-  Failure settle(Failure own, platform::Duration grace);
+  // with what followed attached. Where no cause is certain, its text has the notes of ranks that
+  // the others may have waited for.
+  Failure settle(Failure own, platform::Duration grace, std::int64_t reducer_id = kNone);
 
   // Writes the flight record of this rank (T1). The first record stays.
   void publish(const FlightRecord& own);
@@ -49,7 +56,12 @@ class FailureBoard {
   std::vector<FlightRecord> records(FlightRecord own, platform::Deadline deadline);
 
  private:
+  using Reports = std::vector<std::optional<Failure>>;  // One entry for each rank.
+  using Notes = std::map<int, std::string>;             // By rank.
+
   std::optional<Failure> read(std::string_view bytes, int writer) const;
+  Notes read_notes(const Reports& reports, int suspect, std::int64_t reducer_id,
+                   std::int64_t pass) const;
 
   std::shared_ptr<Store> store_;
   int rank_;

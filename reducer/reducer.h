@@ -15,11 +15,9 @@
 // for instance by abort() of the group, which any thread may call at any time.
 // Ownership: parameters, group and store are shared with the caller. The outputs of a synced
 // forward keep the pass alive, but not the reducer.
-// Order: buckets are launched in index order, each once per pass (P3). With unused-parameter
-// detection the usage map follows them (T2).
-// Failure: an error that occurs after a collective was launched poisons the reducer. It then
-// refuses all work with the first cause, until reset() (P12). Errors name the rank, the pass, the
-// bucket, the parameter, and the peer that is suspected (F2).
+// Order: buckets are launched in index order, each once per pass (P3), and then any usage map (T2).
+// Failure: an error after a collective was launched poisons the reducer: it refuses all work with
+// the first cause, until reset() (P12). Errors name the rank, pass, bucket, parameter and suspect.
 // Memory: buckets are allocated at construction. A steady pass allocates only nodes of its graph.
 #pragma once
 
@@ -99,6 +97,8 @@ class Reducer final : private GradientHook,
 
   // Returns kIncomplete, and gives up the pass, if a pass has begun and is not complete (P5).
   Status check_complete();
+  // Call it when a forward raises. Peers that then wait for this rank in vain attach the reason.
+  void leave_note(std::string_view reason) const;
 
   // Gives up: work in flight ends, and the reducer is poisoned, if it was not. Peers receive
   // `cause` as a definite one of this rank (kUnevenInputs names a rank already). If it came up in

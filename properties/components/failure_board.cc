@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -25,7 +26,10 @@ struct Group {
   std::map<int, Failure> reports;  // by rank, of those that can be read
   std::vector<int> silent;
   std::vector<int> damaged;
+  std::map<int, std::int64_t> notes;  // by rank: the pass that it gave up
 };
+
+constexpr std::int64_t kOwnReducer = 7;
 
 // A store into which some ranks write their reports only after somebody has asked for them in vain.
 class LateStore final : public HashStore {
@@ -319,6 +323,31 @@ bool says(const std::vector<std::string>& lines, const std::string& begin) {
                      [&](const std::string& line) { return line.starts_with(begin); });
 }
 
+// What the suspect, and two more ranks that others may wait for, have left about the rank's pass.
+std::string notes_for(const Group& group, int own, int suspect) {
+  const auto is_definite = [](const auto& each) { return each.second.definite; };
+  if (std::any_of(group.reports.begin(), group.reports.end(), is_definite)) return {};
+  std::set<int> read;
+  std::vector<int> ranks = {suspect};
+  for (int rank = 0; rank < group.size; ++rank) {
+    const auto suspects_it = [rank](const auto& each) { return each.second.suspect == rank; };
+    if (group.reports.count(rank) == 0 ||
+        std::any_of(group.reports.begin(), group.reports.end(), suspects_it))
+      ranks.push_back(rank);
+  }
+  for (const int rank : ranks) {
+    const auto note = group.notes.find(rank);
+    if (rank == own || note == group.notes.end() || read.size() == 3) continue;
+    if (note->second == group.reports.at(own).pass) read.insert(rank);
+  }
+  std::string all;
+  for (const int rank : read)
+    all += "; rank " + std::to_string(rank) + " raised in pass " +
+           std::to_string(group.notes.at(rank)) +
+           " before it had launched anything: 'a %1b[1m batch of " + std::to_string(rank) + "'";
+  return all;
+}
+
 // Returns what is wrong with the failure that rank `own` raises, or an empty text.
 std::string flaw_of(const Group& group, int own, const Failure& raised) {
   const Failure& mine = group.reports.at(own);
@@ -338,17 +367,21 @@ std::string flaw_of(const Group& group, int own, const Failure& raised) {
     return "it names another collective than that in which it arose";
   if (raised.pass != (cause.pass == kNone ? mine.pass : cause.pass))
     return "it names another pass than that of its cause";
+  const std::string notes = notes_for(group, own, named.by ? mine.suspect : named.suspect);
+  if (!raised.detail.ends_with(notes)) return "it lacks these notes: " + notes;
+  const std::string detail = raised.detail.substr(0, raised.detail.size() - notes.size());
   const bool is_blamed = !named.by && named.suspect != mine.suspect;
   const auto seen = std::find_if(group.reports.begin(), group.reports.end(), [&](const auto& each) {
     return each.second.suspect == named.suspect;
   });
   std::string blame = "rank " + std::to_string(named.suspect) + " has reported no cause of its own";
-  blame += seen == group.reports.end()
-               ? ": it is gone"
-               : "; rank " + std::to_string(seen->first) + " saw: " + seen->second.detail;
-  if (is_blamed && !raised.detail.starts_with(blame)) return "it does not say who is silent";
-  if (!is_blamed && raised.detail != cause.detail) return "it has another text than its cause";
-  const bool is_other = raised.code != mine.code || raised.detail != mine.detail;
+  if (seen != group.reports.end())
+    blame += "; rank " + std::to_string(seen->first) + " saw: " + seen->second.detail;
+  else if (notes.find("; rank " + std::to_string(named.suspect) + " raised") == std::string::npos)
+    blame += ": it is gone, or it hangs, or it has not come to this collective";
+  if (is_blamed && detail != blame) return "it does not say who is silent, and no more";
+  if (!is_blamed && detail != cause.detail) return "it has another text than its cause";
+  const bool is_other = raised.code != mine.code || detail != mine.detail;
   const std::string saw = "rank " + std::to_string(own) + " saw: ";
   if (is_other != says(raised.later, saw))
     return "it does not say rightly what the rank itself saw";
@@ -387,6 +420,8 @@ std::string judge_group(Choices& chance) {
   Group group = group_of(chance);
   for (auto& each : group.reports) complete_report(chance, each.second);
   const int late = draw(chance, group.size);
+  for (int rank = 0; rank < group.size; ++rank)
+    if (chance.percent(30)) group.notes[rank] = draw(chance, 2);
   // A user who gives up between two passes names none.
   for (auto& each : group.reports)
     if (chance.percent(10)) each.second.pass = kNone;
@@ -406,8 +441,13 @@ std::string judge_group(Choices& chance) {
       FailureBoard(store, each, group.size).publish(as_met);
       FailureBoard(store, each, group.size).publish(Failure());  // The first one stays.
     }
+    for (const auto& [each, pass] : group.notes)
+      for (const std::int64_t reducer : {kOwnReducer - 1, kOwnReducer})
+        FailureBoard(store, each, group.size)
+            .leave_note(reducer, reducer == kOwnReducer ? pass : 1 - pass,
+                        "a \x1b[1m batch of " + std::to_string(each));
     const Failure raised =
-        FailureBoard(store, rank, group.size).settle(report, platform::Duration(0));
+        FailureBoard(store, rank, group.size).settle(report, platform::Duration(0), kOwnReducer);
     const std::string flaw = flaw_of(group, rank, raised);
     if (!flaw.empty())
       return "by the reports of " + std::to_string(group.size) + " ranks, rank " +

@@ -1,9 +1,11 @@
 #include "properties/subject/diagnosis_check.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "properties/case/hook_error.h"
+#include "reducer/failure_board.h"
 
 namespace lockstep {
 inline namespace LOCKSTEP_NS {
@@ -75,6 +77,24 @@ std::string flaw_of_diagnosis(const DataParallel& parallel, bool keeps_records) 
       return "the flight record of rank " + std::to_string(cause) +
              ", which reported its error, is of a time before it:\n" + diagnosis->to_string();
   return {};
+}
+
+std::string flaw_of_note(const DataParallel& parallel, std::shared_ptr<Store> store) {
+  const FlightRecord own = parallel.flight_record();
+  if (!parallel.poisoned().ok() || !own.failure || own.size == 1) return {};
+  const int peer = own.rank == 0 ? 1 : 0;
+  Failure waiting;
+  waiting.code = Code::kTimeout;
+  waiting.pass = own.failure->pass;
+  waiting.suspect = own.rank;
+  const Failure told = FailureBoard(std::move(store), peer, own.size)
+                           .settle(waiting, platform::Duration(0), own.reducer_id);
+  const std::string begin = "; rank " + std::to_string(own.rank) + " raised in pass " +
+                            std::to_string(waiting.pass) + " before it had launched anything: '" +
+                            name_of(own.failure->code);
+  if (told.definite || told.detail.find(begin) != std::string::npos) return {};
+  return "it gave up a pass before it had launched anything, with " + own.failure->to_string() +
+         "; a peer that waits for it learns " + told.to_string();
 }
 
 }  // namespace LOCKSTEP_NS

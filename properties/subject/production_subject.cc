@@ -39,6 +39,7 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
     reducers_ = reference::reducer_count(program);
     program_ = &program;
     buffers_ = buffers;
+    store_ = memberships.front().store;
     for (std::uint32_t r = 0; r < reducers_; ++r) {
       Result<ConstructionInputs> inputs = inputs_of(r, parameters, buffers, program, engine,
                                                     environment, std::move(memberships[r]));
@@ -115,6 +116,7 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
   }
 
   Status reset(Memberships memberships) override {
+    store_ = memberships.front().store;
     std::size_t next = 0;
     return each([&](User& user) {
       Status status = user.parallel->reset(std::move(memberships[next++]));
@@ -195,7 +197,9 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
   std::string diagnosis_flaw(bool keeps_records) override {
     if (users_.empty()) return {};
     // The error of one reducer ends the others, which may leave no record.
-    return flaw_of_diagnosis(*users_.front().parallel, keeps_records && reducers_ == 1);
+    const bool is_alone = keeps_records && reducers_ == 1;
+    std::string flaw = is_alone ? flaw_of_note(*users_.front().parallel, store_) : std::string();
+    return flaw.empty() ? flaw_of_diagnosis(*users_.front().parallel, is_alone) : flaw;
   }
 
   std::string refusal_flaw() override {
@@ -568,6 +572,7 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
   std::uint32_t reducers_ = 0;                   // how many there are to be
   const reference::Program* program_ = nullptr;  // it outlives the subject
   std::vector<Ref<Buffer>> buffers_;
+  std::shared_ptr<Store> store_;  // that of the first reducer
   const std::string pinned_layout_;
   const bool saves_layout_;
   bool manual_sync_ = false;

@@ -92,6 +92,9 @@ const char* name_of(RecordedCollective::State state);
 const char* name_of(FlightRecord::Doing doing);
 
 std::string to_text(const FlightRecord& record);
+// The beginning of a text of others, as it may be printed: in quotes, and with what is not a
+// printable ASCII character as %1b and the like.
+std::string quoted(std::string_view text, std::size_t longest);
 // Parses what to_text() wrote. kInvalidArgument names the line that is wrong.
 Result<FlightRecord> read_flight_record(std::string_view text);
 

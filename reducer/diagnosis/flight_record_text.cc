@@ -18,6 +18,7 @@ constexpr std::string_view kNothing = "-";  // Stands for an empty text.
 constexpr int kMaxRanks = 1 << 20;          // A group with more ranks means a broken file.
 // So does a larger number of a collective. Sums of such numbers do not overflow.
 constexpr std::int64_t kMaxSequence = std::int64_t{1} << 62;
+constexpr std::size_t kQuoted = 60;  // of a line that is wrong, in bytes
 
 char digit(unsigned value) { return "0123456789abcdef"[value & 15u]; }
 
@@ -264,19 +265,6 @@ bool read_line(std::string_view line, FlightRecord& record, bool& ended,
   return words.good();
 }
 
-// The beginning of a text of others, for a message.
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char each : text.substr(0, 60)) {
-    const auto byte = static_cast<unsigned char>(each);
-    if (byte >= ' ' && byte <= '~')
-      out += each;
-    else
-      out += {'%', digit(byte >> 4), digit(byte)};
-  }
-  return out + "'";
-}
-
 // Whether a rank can have written this record.
 bool is_possible(const FlightRecord& record) {
   if (record.rank < 0 || record.rank >= record.size || record.size > kMaxRanks) return false;
@@ -292,6 +280,18 @@ bool is_possible(const FlightRecord& record) {
 Status invalid(std::string detail) { return Status(Code::kInvalidArgument, std::move(detail)); }
 
 }  // namespace
+
+std::string quoted(std::string_view text, std::size_t longest) {
+  std::string out = "'";
+  for (const char each : text.substr(0, longest)) {
+    const auto byte = static_cast<unsigned char>(each);
+    if (byte >= ' ' && byte <= '~')
+      out += each;
+    else
+      out += {'%', digit(byte >> 4), digit(byte)};
+  }
+  return out + (text.size() > longest ? "...'" : "'");
+}
 
 std::string to_text(const FlightRecord& record) {
   LOCKSTEP_CHECK_GE(record.rank, 0);
@@ -335,8 +335,9 @@ Result<FlightRecord> read_flight_record(std::string_view text) {
     std::string_view wrong_word;
     if (ended || !read_line(line, record, ended, wrong_word)) {
       const std::string at = "line " + std::to_string(number) + " is wrong";
-      return failed(invalid(wrong_word.empty() ? at + ": " + quoted(line)
-                                               : at + " at the word " + quoted(wrong_word)));
+      return failed(invalid(wrong_word.empty()
+                                ? at + ": " + quoted(line, kQuoted)
+                                : at + " at the word " + quoted(wrong_word, kQuoted)));
     }
   }
   if (!ended) return failed(invalid("the flight record ends before its last line, 'end'"));

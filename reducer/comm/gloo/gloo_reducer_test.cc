@@ -135,6 +135,51 @@ TEST(GlooReducer, P8ARankThatNeverCallsBackwardIsNamedByTheOthersAtTheDeadline) 
   }
 }
 
+// Rank 1 raises before it has launched anything, in a node or in its module, and takes no further
+// part: the others learn why when they have waited for it (pytorch#196968). What it raised in an
+// earlier pass is no reason, nor is anything where it is only late.
+TEST(GlooReducer, F2_15WhoWaitsForARankThatRaisedSaysWhyItDid) {
+  enum class Raises { kNode, kModule, kModuleThrows, kEarlier, kNothing };
+  const std::string before = "; rank 1 raised in pass 1 before it had launched anything: ";
+  const std::pair<Raises, std::string> cases[] = {
+      {Raises::kNode, before + "'user failure, rank 1, pass 1: a node of the backward graph threw: "
+                               "the user's node threw'"},
+      {Raises::kModule, before + "'user failure: a bad batch'"},
+      {Raises::kModuleThrows, before + "'a %1b[1m batch'"},
+      {Raises::kEarlier, ""},
+      {Raises::kNothing, ""}};
+  const auto module_fails = [](auto&) { return Status(Code::kUserFailure, "a bad batch"); };
+  const auto module_throws = [](auto&) -> Status { throw std::runtime_error("a \x1b[1m batch"); };
+  for (const auto& [raises, reason] : cases) {
+    on_members(3, false, kDeadline, [&, raises = raises, reason = reason](int r, Member& member) {
+      TestRank& replica = member.replica;
+      const auto node_throws = [&] {
+        const auto root = replica.thrower({{member.p, 0}, {member.q, 0}});
+        EXPECT_EQ(replica.backward(replica.forward({{root, 0}}), 1).code(), Code::kUserFailure);
+      };
+      if (raises == Raises::kEarlier) node_throws();
+      expect_exact_step(member, r, 3);
+      if (r == 1) {
+        std::vector<Edge> none;
+        if (raises == Raises::kNode) node_throws();
+        if (raises == Raises::kModule) {
+          EXPECT_EQ(replica.parallel->forward(module_fails, none).code(), Code::kUserFailure);
+        }
+        if (raises == Raises::kModuleThrows) {
+          EXPECT_THROW((void)replica.parallel->forward(module_throws, none), std::runtime_error);
+        }
+        return pause_for(2 * kDeadline + seconds(2));
+      }
+      const Status status = replica.backward(member.forward(), 1);
+      EXPECT_EQ(status.code(), Code::kTimeout) << status.to_string();
+      EXPECT_EQ(status.failure().suspect, 1) << status.to_string();
+      const std::string& detail = status.failure().detail;
+      EXPECT_EQ(detail.find("raised") != std::string::npos, !reason.empty()) << detail;
+      EXPECT_NE(detail.find(reason), std::string::npos) << detail;
+    });
+  }
+}
+
 TEST(GlooReducer, F2EverySurvivorNamesTheRankThatFailedAndItsCause) {
   std::vector<Status> statuses(3);
   on_members(3, false, kReducerTimeout, [&](int r, Member& member) {
