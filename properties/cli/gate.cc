@@ -248,10 +248,10 @@ std::string to_text(const Record& record, const GateOptions& options) {
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-std::size_t gradients_of(const std::map<std::string, Lines>& cases) {
-  std::size_t count = 0;
-  for (const auto& [name, lines] : cases) count += lines.size();
-  return count;
+std::string counted(const std::map<std::string, Lines>& cases) {
+  std::size_t gradients = 0;
+  for (const auto& [name, lines] : cases) gradients += lines.size();
+  return fmt::format("{} cases with {} gradients", cases.size(), gradients);
 }
 
 int end_with(const Ended& ended) {
@@ -304,8 +304,7 @@ int run_gate_record(const GateOptions& given) {
   record.cases = std::move(now);
   if (const Status status = write_file(file, to_text(record, options)); !status.ok())
     return complain(status);
-  tell(fmt::format("gate: {} cases with {} gradients recorded in {}\n", record.cases.size(),
-                   gradients_of(record.cases), file));
+  tell(fmt::format("gate: {} recorded in {}\n", counted(record.cases), file));
   return 0;
 }
 
@@ -329,8 +328,7 @@ int run_gate_check(const GateOptions& given) {
   std::string about;
   const std::vector<std::string> changed = changed_cases(record->cases, now, about);
   if (changed.empty()) {
-    tell(fmt::format("gate: {} cases with {} gradients have the recorded bits ({})\n", now.size(),
-                     gradients_of(now), options.label));
+    tell(fmt::format("gate: {} have the recorded bits ({})\n", counted(now), options.label));
     return 0;
   }
   tell(about);

@@ -98,9 +98,17 @@ const lockstep_error* end_of_suspicions(const std::vector<lockstep_error>& recor
   return first;
 }
 
+// Whether some rank waited for this one. A rank that is silent and that nobody waited for may have
+// ended its program.
+bool is_suspected(const std::vector<lockstep_error>& records, uint32_t rank) {
+  return std::any_of(records.begin(), records.end(), [rank](const lockstep_error& each) {
+    return each.code != LOCKSTEP_OK && each.suspect == static_cast<int32_t>(rank);
+  });
+}
+
 // Every survivor must name the same first cause (F2). A definite error comes first, the one of the
-// lowest pass and rank; then a rank that reported nothing; then the rank at which the suspicions
-// end, beginning with the rank that has made the least progress.
+// lowest pass and rank; then a suspected rank that reported nothing; then the rank at which the
+// suspicions end, beginning with the rank that has made the least progress.
 lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
   if (own.definite) return own;
   const std::vector<lockstep_error> records = read_flight_records(reducer, own);
@@ -110,8 +118,8 @@ lockstep_error settle(const FullReducer& reducer, const lockstep_error& own) {
   for (uint32_t r = 0; r < records.size(); ++r) {
     const lockstep_error& each = records[r];
     if (each.code == LOCKSTEP_OK) {
-      const bool is_suspected = own.suspect == static_cast<int32_t>(r);
-      if (silent < 0 || is_suspected) silent = static_cast<int32_t>(r);
+      const bool is_own = own.suspect == static_cast<int32_t>(r);
+      if (is_own || (silent < 0 && is_suspected(records, r))) silent = static_cast<int32_t>(r);
       continue;
     }
     if (each.definite && (definite == nullptr || each.pass < definite->pass)) definite = &each;
