@@ -68,7 +68,9 @@ done
 case_with 1500 "$(fault node_stop 0 4000000)"
 expect_fired node_stop
 grep -q "suspected peer 1" out || fail "a stopped node is not named"
+# Nothing needs memory in the collective of step 1. The large gradient of step 2 does: that of step 1 went back to the system.
 case_with 10000 "$(fault node_memory 0 0)"
+sed -i '0,/"synced"/s//"no_grad"/; s/512, 64/512, 128/' case.json
 expect_fired node_memory
 nft=$(PATH=$PATH:/usr/sbin:/sbin command -v nft || true)
 for at in ${nft:+0 1}; do

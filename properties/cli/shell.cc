@@ -269,7 +269,8 @@ std::string man_page(CLI::App& app, const std::string& version) {
 
 void group_commands(CLI::App& app) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> groups = {
-      {"Find failures", {"new", "fuzz", "exhaust", "matrix", "campaign", "component", "gate", "eval"}},
+      {"Find failures",
+       {"new", "fuzz", "exhaust", "matrix", "campaign", "component", "gate", "eval"}},
       {"Work on a case", {"replay", "shrink", "fixed", "show", "generate", "export", "corpus"}},
       {"Explain what a job or a library did", {"diagnose", "explain-bits", "orders", "scaling"}},
       {"This machine and this program", {"demo", "doctor", "rank", "completion", "man"}}};

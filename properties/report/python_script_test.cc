@@ -175,7 +175,7 @@ TEST(PythonScript, HasBuffersAndManualSync) {
   c.program.options.manual_sync = true;
   const std::string script = script_of(c);
   expect_all(script, {R"("buffers": [[2]])", R"("broadcast_buffers": true)",
-                      R"(["forward",-1,0,"no_sync"],["sync_gradients",)"});
+                      R"(["forward",-1,0,"no_sync"],)", R"(["sync_gradients",-1],)"});
   c.program.options.keep_buffers = true;
   EXPECT_TRUE(has(script_of(c), R"("broadcast_buffers": false)"));
 }

@@ -17,7 +17,7 @@ def wrap(model):
 
 
 class KeepsBuffers(torch.nn.Module):
-    """The model, with buffers of ones, by which its outputs are multiplied: the graph keeps them."""
+    """The model, with buffers of ones that multiply its outputs: the graph keeps them."""
 
     def __init__(self, model):
         super().__init__()
@@ -33,7 +33,7 @@ class KeepsBuffers(torch.nn.Module):
 
 
 def sync_gradients(ddp):
-    """What a forward of DistributedDataParallel ends with, in plain mode and outside of no_sync()."""
+    """How a forward of DistributedDataParallel ends, in plain mode and outside of no_sync()."""
     ddp.require_forward_param_sync = True
     ddp.reducer.prepare_for_backward([])
 
