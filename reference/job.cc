@@ -42,6 +42,7 @@ void keep_first_steps(Job& job, std::uint32_t count) {
   job.steps.resize(count);
   if (job.rejoin_step >= count) job.rejoin_step = 0;
   if (job.recreate_before_step >= count) job.recreate_before_step = 0;
+  if (job.bad_number.step >= count) job.bad_number = {};
 }
 
 std::vector<std::pair<std::uint32_t, std::uint32_t>> swapped_gradients(const Job& job) {

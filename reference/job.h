@@ -114,6 +114,18 @@ enum class ZeroGrad : std::uint8_t { kUndefine, kFill, kKeep, kReplace, kSwap };
 //             that value, all divided by 2^headroom. If each rank adds only a few of them, the mean
 //             is finite, because contributions are scaled before they are added over ranks (G2).
 enum class Values : std::uint8_t { kExact, kGeneral, kSpecial, kLargest };
+
+// One bad number among all values: what a rank's uses of a parameter send in one step has it at one
+// element, or as a factor of all elements (values.h). Unlike kSpecial it is alone.
+struct BadNumber {
+  enum class Kind : std::uint8_t { kNone, kInfinity, kMinusInfinity, kNaN };
+  Kind kind = Kind::kNone;      // with kNone the rest is 0 after normalize()
+  std::uint32_t rank = 0;       // modulo the ranks
+  std::uint32_t step = 0;       // modulo the steps; steps of the same key have it, too
+  std::uint32_t parameter = 0;  // modulo the parameters; the first owner of a shared tensor
+  std::uint32_t element = 0;    // 0: the factor; k: the value with row-major index k - 1, if any
+};
+
 struct Parameter {
   std::uint32_t key = 0;
   DType dtype = DType::kFloat32;
@@ -259,6 +271,7 @@ struct Job {
   Values values = Values::kExact;
   // Values::kLargest: the values are divided by 2^headroom. At most kMaxHeadroom; 0 otherwise.
   std::uint32_t headroom = 0;
+  BadNumber bad_number;
   std::vector<Parameter> parameters;
   std::vector<Buffer> buffers;
   // With a join (S2): for how many steps each rank has inputs, counted from the beginning of each
@@ -278,13 +291,13 @@ bool keeps_a_forward(const RankPass& pass);
 PassKind kind_of(const Step& step, const RankPass& pass);
 
 constexpr std::uint32_t kMaxWorld = 64;
-constexpr std::uint32_t kMaxParameters = 64;
+constexpr std::uint32_t kMaxParameters = 384;
 constexpr std::uint32_t kMaxBuffers = 16;
 constexpr std::uint32_t kMaxDims = 4;
 constexpr std::uint32_t kMaxSize = 4096;       // of one dimension
 constexpr std::uint32_t kMaxElements = 65536;  // of one parameter
 constexpr std::uint32_t kMaxSteps = 64;
-constexpr std::uint32_t kMaxNodes = 256;  // of one forward, bodies included
+constexpr std::uint32_t kMaxNodes = 640;  // of one forward, bodies included
 constexpr std::uint32_t kMaxDepth = 3;    // of checkpoints
 constexpr std::uint32_t kMaxInputs = 8;   // of one node
 constexpr std::uint32_t kMaxForwards = 4;
@@ -298,8 +311,8 @@ constexpr std::uint32_t kMaxReducers = 2;
 constexpr std::uint32_t kMaxEntries = 64;
 constexpr std::uint32_t kMaxHeadroom = 6;
 
-// Drops the steps from `count` on. The steps that stay do the same as before: a second join, or new
-// reducers, at a step that is dropped go, too.
+// Drops the steps from `count` on. The steps that stay do the same as before: a second join, new
+// reducers, or a bad number, at a step that is dropped go, too.
 void keep_first_steps(Job& job, std::uint32_t count);
 
 // By output that the first `forwards` forwards of the pass keep: whether its forward is synced, and

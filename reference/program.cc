@@ -244,6 +244,17 @@ void limit_options(Replicated& options) {
   limit(options.transport, Transport::kNccl);
 }
 
+// Call it when the steps are what they will be.
+void limit_bad_number(Program& program) {
+  BadNumber& bad = program.bad_number;
+  limit(bad.kind, BadNumber::Kind::kNaN);
+  if (bad.kind == BadNumber::Kind::kNone || program.steps.empty()) return void(bad = {});
+  bad.rank %= program.world;
+  bad.step %= static_cast<std::uint32_t>(program.steps.size());
+  const auto count = static_cast<std::uint32_t>(program.parameters.size());
+  bad.parameter = owner_of(program, bad.parameter % count);
+}
+
 }  // namespace
 
 void leave_out_excluded(Program& program) {
@@ -269,6 +280,7 @@ void normalize(Program& program) {
   leave_out_excluded(program);
   assert(reducer_count(program) <= (program.options.join == Join::kNone ? kMaxReducers : 1));
   for (Step& step : program.steps) limit_step(step, program);
+  limit_bad_number(program);
   limit_disagreement(program);
 }
 

@@ -127,6 +127,10 @@ void check_program(const Program& program) {
   EXPECT_LE(program.options.mode, Mode::kStatic);
   EXPECT_GE(program.parameters.size(), 1U);
   EXPECT_LE(program.parameters.size(), kMaxParameters);
+  EXPECT_LE(program.bad_number.kind, BadNumber::Kind::kNaN);
+  EXPECT_LT(program.bad_number.rank, program.world);
+  EXPECT_LT(program.bad_number.parameter, program.parameters.size());
+  EXPECT_LE(program.bad_number.step, program.steps.size());
   for (std::uint32_t i = 0; i < program.parameters.size(); ++i) {
     const Parameter& parameter = program.parameters[i];
     EXPECT_LE(parameter.dtype, DType::kComplex64);
@@ -195,11 +199,14 @@ TEST(Program, TheFirstStepsKeepNoSecondJoinAndNoNewReducersThatComeLater) {
   EXPECT_EQ(first.rejoin_step, 0U);
   program.options.join = Join::kNone;
   program.recreate_before_step = 3;
+  program.bad_number = {BadNumber::Kind::kNaN, 0, 3, 0, 1};
   first = program;
   keep_first_steps(first, 4);
   EXPECT_EQ(first.recreate_before_step, 3U);
+  EXPECT_EQ(first.bad_number.step, 3U);
   keep_first_steps(first, 3);
   EXPECT_EQ(first.recreate_before_step, 0U);
+  EXPECT_EQ(first.bad_number.kind, BadNumber::Kind::kNone);
 }
 
 TEST(Program, NormalizingLeavesIndicesKeysAndLegalSizesAlone) {

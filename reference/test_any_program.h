@@ -76,6 +76,8 @@ inline Program any_program(std::uint64_t seed) {
   program.world = any(random);
   program.values = static_cast<Values>(number(random, 256));
   program.headroom = any(random);
+  program.bad_number = {static_cast<BadNumber::Kind>(number(random, 256)), any(random), any(random),
+                        any(random), any(random)};
   program.options.mode = static_cast<Mode>(number(random, 256));
   program.options.order = static_cast<Order>(number(random, 256));
   program.options.first_bucket_bytes = random();

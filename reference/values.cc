@@ -1,7 +1,9 @@
 #include "reference/values.h"
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
+#include <limits>
 
 #include "reference/arithmetic.h"
 
@@ -40,6 +42,16 @@ UseValues::UseValues(const Program& program, const Parameter& parameter, std::ui
       seed_(mix(mix(pair_of(program.key, parameter.key) + kGolden) ^ pair_of(step_key, node_key))) {
   assert(rank < kMaxWorld);
   assert(program.headroom <= kMaxHeadroom);
+  const BadNumber& bad = program.bad_number;
+  if (bad.kind == BadNumber::Kind::kNone || bad.rank != rank || bad.step >= program.steps.size() ||
+      program.steps[bad.step].key != step_key || bad.parameter >= program.parameters.size() ||
+      &program.parameters[bad.parameter] != &parameter)
+    return;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  bad_ = bad.kind == BadNumber::Kind::kInfinity        ? kInfinity
+         : bad.kind == BadNumber::Kind::kMinusInfinity ? -kInfinity
+                                                       : std::numeric_limits<double>::quiet_NaN();
+  bad_at_ = bad.element;
 }
 
 // `shared` is the same on all ranks. A number below 16 keeps the ranks apart: each rank adds
@@ -98,22 +110,28 @@ inline void UseValues::read_to(double* into, std::size_t count, Place place) con
   switch (values_) {
     case Values::kExact:
       for (std::size_t i = 0; i < count; ++i) into[place(i)] = exact(shared(i));
-      return;
+      break;
     case Values::kGeneral:
       for (std::size_t i = 0; i < count; ++i) into[place(i)] = general(shared(i));
-      return;
+      break;
     case Values::kSpecial:
       for (std::size_t i = 0; i < count; ++i) into[place(i)] = special(shared(i));
-      return;
+      break;
     case Values::kLargest:
       for (std::size_t i = 0; i < count; ++i) into[place(i)] = largest(shared(i));
-      return;
+      break;
   }
+  if (bad_ == 0) return;
+  const std::size_t first = bad_at_ == 0 ? 0 : bad_at_ - 1;
+  const std::size_t end = bad_at_ == 0 ? count : std::min(count, first + 1);
+  for (std::size_t i = first; i < end; ++i) into[place(i)] = bad_;
 }
 
 double UseValues::at(std::uint64_t element) const {
+  if (is_bad(element)) return bad_;
   double value = 0;
   UseValues from = *this;
+  from.bad_ = 0;
   from.seed_ += element * kGolden;
   from.read(&value, 1);
   return value;

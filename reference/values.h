@@ -28,6 +28,9 @@ class UseValues {
  private:
   template <class Place>
   void read_to(double* into, std::size_t count, Place place) const;
+  bool is_bad(std::uint64_t element) const {
+    return bad_ != 0 && (bad_at_ == 0 || bad_at_ == element + 1);
+  }
   double exact(std::uint64_t shared) const;
   double general(std::uint64_t shared) const;
   double special(std::uint64_t shared) const;
@@ -36,10 +39,12 @@ class UseValues {
   Values values_;
   DType dtype_;
   std::uint32_t rank_;
-  double unit_;         // kExact: what the integers are multiplied by
-  int top_exponent_;    // kLargest: the exponent of the largest values
-  int dropped_bits_;    // how many bits of a double's mantissa the dtype lacks
-  std::uint64_t seed_;  // the same on all ranks
+  double unit_;               // kExact: what the integers are multiplied by
+  int top_exponent_;          // kLargest: the exponent of the largest values
+  int dropped_bits_;          // how many bits of a double's mantissa the dtype lacks
+  std::uint64_t seed_;        // the same on all ranks
+  double bad_ = 0;            // the bad number, if it is not 0
+  std::uint64_t bad_at_ = 0;  // as BadNumber::element
 };
 
 }  // namespace lockstep::reference

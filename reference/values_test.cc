@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <set>
@@ -191,6 +192,39 @@ TEST(Values, EveryElementIsAValueOfItsDtype) {
       }
     }
   }
+}
+
+// One bad number stands at one element, or at all elements as a factor, and nowhere else: not on
+// another rank, in another step, or of another parameter.
+TEST(Values, ABadNumberIsAlone) {
+  Program program = program_of(Values::kGeneral);
+  program.parameters = {parameter_of(DType::kFloat32), parameter_of(DType::kFloat32)};
+  program.steps.resize(2);
+  program.steps[1].key = 1;
+  const Program without = program;
+  program.bad_number = {BadNumber::Kind::kMinusInfinity, 3, 1, 0, 6};
+  const auto check = [&](std::uint32_t parameter, std::uint32_t rank, std::uint32_t step_key,
+                         auto is_bad) {
+    const UseValues constant(program, program.parameters[parameter], rank, step_key, 2);
+    const UseValues usual(without, without.parameters[parameter], rank, step_key, 2);
+    std::array<double, 10> all{};
+    constant.read(all.data(), all.size());
+    for (std::uint64_t e = 0; e < all.size(); ++e) {
+      EXPECT_EQ(constant.at(e), is_bad(e) ? -HUGE_VAL : usual.at(e)) << e;
+      EXPECT_EQ(all[e], constant.at(e)) << e;
+    }
+  };
+  const auto nowhere = [](std::uint64_t) { return false; };
+  check(0, 3, 1, [](std::uint64_t e) { return e == 5; });
+  check(1, 3, 1, nowhere);
+  check(0, 2, 1, nowhere);
+  check(0, 3, 0, nowhere);
+  program.bad_number.element = 0;
+  check(0, 3, 1, [](std::uint64_t) { return true; });
+  program.bad_number.element = 11;
+  check(0, 3, 1, nowhere);
+  program.bad_number = {BadNumber::Kind::kNaN, 0, 1, 1, 1};
+  EXPECT_TRUE(std::isnan(UseValues(program, program.parameters[1], 0, 1, 2).at(0)));
 }
 
 }  // namespace

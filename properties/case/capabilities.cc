@@ -94,6 +94,7 @@ Capabilities needed(const Case& value) {
   Capabilities out = needed_by_fields(normal);
   out = with_if(out, may_round(program.world), Capability::kRounding);
   out = with_if(out, !normal.faults.faults.empty(), Capability::kFaults);
+  out = with_if(out, program.parameters.size() > 64, Capability::kManyParameters);
   for (const reference::Parameter& parameter : program.parameters)
     out = with_if(out, reference::element_count(parameter) == 0, Capability::kZeroSize);
   for (const reference::Step& step : program.steps) {

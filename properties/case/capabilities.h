@@ -80,7 +80,8 @@ namespace lockstep::properties {
       "zero_grad, evaluations, drops or optimizer steps between the calls of a step") \
   row(kLaterBackward, "later_backward", "backwards of outputs of the step before") \
   row(kAbsent, "absent", "ranks that take no part in a pass") \
-  row(kRepeatedHooks, "repeated_hooks", "hooks that run again in a pass, all of which count")
+  row(kRepeatedHooks, "repeated_hooks", "hooks that run again in a pass, all of which count") \
+  row(kManyParameters, "many_parameters", "more than 64 parameters")
 // clang-format on
 
 #define LOCKSTEP_ENUMERATOR(enumerator, name, meaning) enumerator,

@@ -66,12 +66,27 @@ TEST(Capabilities, TheGeneratorStaysWithinThem) {
   }
   for (int i = 0; i < kCapabilities; ++i) {
     const auto capability = static_cast<Capability>(i);
-    EXPECT_GE(with[static_cast<std::size_t>(i)], 10) << name_of(capability);
+    const int least = capability == Capability::kManyParameters ? 0 : 10;  // rare: see below
+    EXPECT_GE(with[static_cast<std::size_t>(i)], least) << name_of(capability);
     options.capabilities = Capabilities::all().without(capability);
     for (std::uint64_t index = 0; index < 300; ++index)
       ASSERT_FALSE(needed(generate(11, index, options)).has(capability))
           << name_of(capability) << " in case " << index;
   }
+}
+
+TEST(Capabilities, ManyParametersAreDrawnForThoseThatCanHaveThem) {
+  int with = 0;
+  GenerateOptions lacking;
+  lacking.capabilities = Capabilities::lockstep().without(Capability::kManyParameters);
+  for (std::uint64_t index = 0; index < 3000; ++index) {
+    const Case value = generate(13, index);
+    const bool has_many = value.program.parameters.size() > 64;
+    EXPECT_EQ(needed(value).has(Capability::kManyParameters), has_many) << index;
+    with += has_many ? 1 : 0;
+    EXPECT_LE(generate(13, index, lacking).program.parameters.size(), 64u) << index;
+  }
+  EXPECT_GE(with, 5);
 }
 
 TEST(Capabilities, WithNoneTheGeneratorMakesPlainCases) {

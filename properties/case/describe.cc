@@ -395,6 +395,13 @@ std::string disagreement_text(const Program& program) {
                      own.at_reset ? "the first reset" : "the construction", own.rank, what);
 }
 
+std::string bad_number_text(const reference::BadNumber& bad) {
+  const std::string where =
+      bad.element == 0 ? "as a factor" : fmt::format("at value {}", bad.element - 1);
+  return fmt::format("bad number: in step {} rank {} sends p{} {} {}", bad.step, bad.rank,
+                     bad.parameter, fields::value_of(bad.kind).phrase, where);
+}
+
 std::string schedule_text(const Case& value) {
   const Schedule& schedule = value.schedule;
   std::string out = fmt::format("schedule: {}", fields::value_of(schedule.policy).phrase);
@@ -459,6 +466,8 @@ std::string describe(const Case& given) {
   if (faults > kMaxListed) last.push_back("and " + plural(faults - kMaxListed, "more fault"));
   if (program.disagreement.kind != reference::DisagreementKind::kNone)
     last.push_back(disagreement_text(program));
+  if (program.bad_number.kind != reference::BadNumber::Kind::kNone)
+    last.push_back(bad_number_text(program.bad_number));
   describe_environment(value, last);
   last.push_back(schedule_text(value));
   if (const std::string with = describe_switch(value); !with.empty())

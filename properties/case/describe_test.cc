@@ -102,6 +102,17 @@ TEST(Describe, TheWayAProgramIsRun) {
       "hand");
 }
 
+TEST(Describe, ABadNumberAndWhereItStands) {
+  Case value = with_steps(2, 2, 2);
+  EXPECT_EQ(describe(value).find("bad number"), std::string::npos);
+  value.program.bad_number = {reference::BadNumber::Kind::kInfinity, 3, 1, 0, 5};
+  EXPECT_NE(describe(value).find("\nbad number: in step 1 rank 1 sends p0 +infinity at value 4\n"),
+            std::string::npos)
+      << describe(value);
+  value.program.bad_number.element = 0;
+  EXPECT_NE(describe(value).find(" sends p0 +infinity as a factor\n"), std::string::npos);
+}
+
 TEST(Describe, AThirdLimitIsNamedOnlyWhereItHolds) {
   Case value = with_steps(2, 1, 1);
   value.program.options.last_bucket_bytes = 8;

@@ -54,6 +54,13 @@ struct Values<reference::Recompute> {
        "in two checkpoints of the whole model, the second fails as it is refused: ",
        "two checkpoints around the whole model, and the refusal an error (P1)"}};
 };
+template <>
+struct Values<reference::BadNumber::Kind> {
+  static constexpr Value list[] = {{"none"},
+                                   {"infinity", 1, kSpecial, "+infinity"},
+                                   {"minus_infinity", 1, kSpecial, "-infinity"},
+                                   {"nan", 1, kSpecial, "a NaN"}};
+};
 // The largest values come last, and not in every program (generate/reach.h).
 template <>
 struct Values<reference::Values> {

@@ -345,6 +345,15 @@ struct Table<reference::ConstructionDisagreement> {
 };
 
 template <>
+struct Table<reference::BadNumber> {
+  using R = reference::BadNumber;
+  static constexpr auto list = std::make_tuple(
+      field("kind", &R::kind, {.clause = "G9", .place = Place::kApart, .feature = "a bad number"}),
+      field("rank", &R::rank), field("step", &R::step), field("parameter", &R::parameter),
+      field("element", &R::element));
+};
+
+template <>
 struct Table<reference::Program> {
   using R = reference::Program;
   static constexpr auto list = std::make_tuple(
@@ -352,7 +361,7 @@ struct Table<reference::Program> {
       field("key", &R::key, {.has_own_moves = true}),
       field("values", &R::values, {.clause = "G9", .each = "values "}),
       bounded("headroom", &R::headroom, {0, 0, reference::kMaxHeadroom}, {.clause = "G2"}),
-      field("options", &R::options),
+      field("bad_number", &R::bad_number), field("options", &R::options),
       list_of("parameters", &R::parameters, reference::kMaxParameters),
       list_of("buffers", &R::buffers, reference::kMaxBuffers,
               {.clause = "S3",
@@ -485,10 +494,11 @@ struct Values<SwitchedOption> {
 };
 
 // All records. The shrinker numbers fields in this order.
-using Records = std::tuple<Case, reference::Program, reference::Parameter, reference::Step,
-                           reference::RankPass, reference::Forward, reference::Node,
-                           reference::Input, reference::Backward, faults::Fault, reference::Buffer,
-                           reference::Replicated, reference::ConstructionDisagreement, Schedule,
-                           Schedule::Deviation, Switch, Environment, TorchOptions>;
+using Records =
+    std::tuple<Case, reference::Program, reference::Parameter, reference::Step, reference::RankPass,
+               reference::Forward, reference::Node, reference::Input, reference::Backward,
+               faults::Fault, reference::Buffer, reference::Replicated,
+               reference::ConstructionDisagreement, reference::BadNumber, Schedule,
+               Schedule::Deviation, Switch, Environment, TorchOptions>;
 
 }  // namespace lockstep::properties::fields

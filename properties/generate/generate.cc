@@ -109,7 +109,9 @@ Case generate(std::uint64_t seed, std::uint64_t index, const GenerateOptions& as
   Case out;
   const Extent extent = draw_extent(random_for("extent"), options);
   draw_program(random, random_for("ways"), random_for("replicas"), extent, options, out.program);
+  draw_many_parameters(random_for("many"), options, extent, out.program);
   draw_empty_bucket(random_for("empty-bucket"), options, out.program);
+  draw_bad_number(random_for("bad-number"), options, out.program);
   draw_state(random_for("state"), options, out.program);
   draw_join(random_for("join"), options, out.program);
   draw_sparse(random_for("sparse"), options, out.program);

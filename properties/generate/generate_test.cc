@@ -17,6 +17,7 @@
 #include "properties/case/fields.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/features.h"
+#include "properties/generate/graph.h"
 #include "properties/generate/random.h"
 #include "properties/generate/rows.h"
 #include "properties/shrink/test_arbitrary.h"
@@ -72,7 +73,9 @@ TEST(Generate, ReachesEveryFeatureInOneCaseOfAHundred) {
     for (const faults::Kind kind : drawn) ++kinds[static_cast<std::size_t>(kind)];
   }
   const auto check = [](const std::string& name, std::uint64_t count) {
-    EXPECT_GE(count, kCases / 100) << name;
+    const bool is_dear =
+        name.starts_with("257 ");  // one such case costs as much as a hundred others
+    EXPECT_GE(count, is_dear ? kCases / 2000 : kCases / 100) << name;
     std::printf("%6.2f %%  %s\n", 100.0 * static_cast<double>(count) / kCases, name.c_str());
   };
   for (std::size_t i = 0; i < feature_count(); ++i) check(feature_name(i), counts[i]);
@@ -129,7 +132,7 @@ TEST(Generate, MakesTheSameCasesOnEveryMachine) {
   std::uint64_t hash = 0;
   for (std::uint64_t index = 0; index < 200; ++index)
     hash = hash * 31 + hash_of(generate(6, index));
-  EXPECT_EQ(hash, 4397987074189427401u);
+  EXPECT_EQ(hash, 17848680576410236411u);
 }
 
 TEST(Generate, InTheSimulatorSomeCasesHaveAFaultInAReset) {
@@ -387,7 +390,8 @@ TEST(Generate, RealLanesHaveAtMostEightRanks) {
   EXPECT_EQ(most, 16u);
 }
 
-// Every number of parameters from 1 to 64 is drawn, and every number of buckets from 1 to 50.
+// Every number of parameters from 1 to 64 is drawn, and every number of buckets from 1 to 50; now
+// and then there are more of both than a byte can count.
 TEST(Generate, EveryNumberOfParametersOccurs) {
   std::set<std::size_t> parameters;
   std::set<std::uint32_t> buckets;
@@ -396,8 +400,10 @@ TEST(Generate, EveryNumberOfParametersOccurs) {
     parameters.insert(program.parameters.size());
     buckets.insert(bucket_count(program));
   }
-  for (std::size_t count = 1; count <= reference::kMaxParameters; ++count)
+  for (std::size_t count = 1; count <= kMostDrawn; ++count)
     EXPECT_EQ(parameters.count(count), 1u) << count;
+  EXPECT_GT(*parameters.rbegin(), 257u);
+  EXPECT_GT(*buckets.rbegin(), 257u);
   for (std::uint32_t count = 1; count <= 50; ++count) EXPECT_EQ(buckets.count(count), 1u) << count;
 }
 

@@ -18,7 +18,9 @@ using reference::RankPass;
 using reference::Step;
 
 constexpr std::uint32_t kMaxSegments = 3;
-constexpr std::uint32_t kMaxTokens = 200;  // of one forward: below kMaxNodes with joins and bodies
+constexpr std::uint32_t kMaxTokens =
+    200;  // of one forward: below kMaxDrawnNodes with joins and bodies
+constexpr std::uint32_t kMaxDrawnNodes = 256;
 // With this many parameters or more, no parameter is used twice in a graph.
 constexpr std::uint32_t kManyParameters = 16;
 constexpr std::uint32_t kMaxBodyDepth = 2;
@@ -107,8 +109,8 @@ class GraphDrawer {
   struct Part {
     std::uint32_t dangling_count = 0;
     std::uint32_t member_count = 0;
-    std::uint8_t dangling[reference::kMaxNodes];
-    std::uint8_t members[reference::kMaxNodes];
+    std::uint8_t dangling[kMaxDrawnNodes];
+    std::uint8_t members[kMaxDrawnNodes];
   };
 
   Node& append(Node::Kind kind) {
@@ -139,7 +141,7 @@ class GraphDrawer {
   bool strict_;
   std::vector<Node> nodes_;
   // Nodes that must get a defined gradient, because a checkpoint behind them trains.
-  bool solid_[reference::kMaxNodes] = {};
+  bool solid_[kMaxDrawnNodes] = {};
   Part parts_[kMaxSegments];
 };
 
@@ -255,7 +257,7 @@ class PassDrawer {
   // Which call starts from each output of the forwards that are not dropped, in order; kMaxSegments
   // for none.
   std::uint32_t output_count_ = 0;
-  std::uint8_t call_of_output_[reference::kMaxNodes * kMaxSegments];
+  std::uint8_t call_of_output_[kMaxDrawnNodes * kMaxSegments];
   bool explicit_roots_ = false;
 };
 

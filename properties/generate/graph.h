@@ -15,9 +15,11 @@
 
 namespace lockstep::properties {
 
-// A set of parameters as a bit mask, by index. A program has at most 64 parameters.
+// The graphs are drawn of so many parameters at most; draw_many_parameters() adds more (reach.h).
+constexpr std::uint32_t kMostDrawn = 64;
+// A set of such parameters as a bit mask, by index.
 using ParameterSet = std::uint64_t;
-static_assert(reference::kMaxParameters <= 64);
+static_assert(kMostDrawn <= 64);
 
 // Features that a case draws once, and that its passes then use.
 struct GraphFeatures {
@@ -53,8 +55,8 @@ struct PassConstraints {
 
 // A shared tensor may be drawn by any of its names: `names[i]` are the indices that mean tensor i.
 struct Names {
-  std::uint8_t count[reference::kMaxParameters] = {};
-  std::uint8_t of[reference::kMaxParameters][4] = {};
+  std::uint8_t count[kMostDrawn] = {};
+  std::uint8_t of[kMostDrawn][4] = {};
 };
 
 // Replaces the pass's backward calls by one call that starts from all their roots. In a strict pass

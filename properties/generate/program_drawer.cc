@@ -258,7 +258,7 @@ void ProgramDrawer::draw_sizes(Parameter& parameter) {
 }
 
 void ProgramDrawer::draw_parameters() {
-  const std::uint32_t most = std::clamp(options_.max_parameters, 1u, reference::kMaxParameters);
+  const std::uint32_t most = std::clamp(options_.max_parameters, 1u, kMostDrawn);
   std::uint32_t count =
       random_.percent(85) ? random_.between(1, 5) : random_.between(6, kFewParameters);
   count = std::min(
@@ -347,8 +347,8 @@ void ProgramDrawer::replicate() {
   const std::uint32_t share = random.percent(60) ? 100 : 60;
   const bool on_other_device = random.percent(60) && can_.has(Capability::kTwoDevices);
   const auto count = static_cast<std::uint32_t>(program_.parameters.size());
-  replica_limit_ = std::clamp(options_.max_parameters, 1u,
-                              count > kFewParameters ? reference::kMaxParameters : kFewParameters);
+  replica_limit_ =
+      std::clamp(options_.max_parameters, 1u, count > kFewParameters ? kMostDrawn : kFewParameters);
   for (std::uint32_t replica = 0; replica < replicas; ++replica) {
     for (std::uint32_t p = 0; p < count; ++p) {
       const std::uint32_t key = random.word();
@@ -379,7 +379,7 @@ void ProgramDrawer::tie_copies(std::uint32_t original, std::uint32_t copy, std::
 }
 
 void ProgramDrawer::collect_names() {
-  std::uint8_t owners[reference::kMaxParameters];
+  std::uint8_t owners[kMostDrawn];
   for (std::size_t i = 0; i < program_.parameters.size(); ++i) {
     const Parameter& parameter = program_.parameters[i];
     owners[i] = static_cast<std::uint8_t>(i);

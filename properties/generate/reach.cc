@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "properties/generate/change.h"
 #include "properties/generate/fault_plan.h"
 #include "properties/generate/graph.h"
 #include "reference/arithmetic.h"
@@ -36,13 +38,37 @@ bool is_finite(const Program& program) {
   return true;
 }
 
+// Appends a use of each of the parameters to the forward: a tree whose root takes the place of the
+// first output, and passes on to it.
+void add_uses(const std::vector<std::uint32_t>& parameters, reference::Forward& forward) {
+  constexpr std::size_t kBranches = 4;
+  static_assert(kBranches < reference::kMaxInputs);
+  const std::size_t before = forward.nodes.size();
+  const std::size_t count = parameters.size();
+  if (count == 0) return;
+  const auto back = [](std::size_t from, std::size_t to) {
+    return static_cast<std::uint32_t>(from - 1 - to);
+  };
+  for (reference::Input& output : forward.outputs)
+    output.back = back(before + count, before - 1 - output.back % before);
+  for (std::size_t i = 0; i < count; ++i) {
+    Node& node = forward.nodes.emplace_back();
+    node.key = node.parameter = parameters[i];
+    const std::size_t first_branch = kBranches * (count - 1 - i) + 1;
+    for (std::size_t b = first_branch; b < std::min(first_branch + kBranches, count); ++b)
+      node.inputs.push_back({back(before + i, before + count - 1 - b), 0});
+  }
+  const reference::Input output = std::exchange(forward.outputs[0], {});
+  forward.nodes.back().inputs.push_back({output.back - 1, output.slot});
+}
+
 }  // namespace
 
 Extent draw_extent(Random random, const GenerateOptions& options) {
   Extent extent;
   const std::uint32_t drawn = random.below(100);
   const std::uint32_t ranks = random.between(kFewRanks + 1, kMaxDrawnWorld);
-  const std::uint32_t parameters = random.between(kFewParameters + 1, reference::kMaxParameters);
+  const std::uint32_t parameters = random.between(kFewParameters + 1, kMostDrawn);
   const std::uint32_t steps = random.between(1, 3);
   const bool has_bucket_each = random.percent(50);
   if (drawn < 2 && options.max_world >= ranks) {
@@ -55,8 +81,49 @@ Extent draw_extent(Random random, const GenerateOptions& options) {
     extent.has_bucket_each = has_bucket_each;
     extent.most_steps = steps;
     extent.most_variants = 2;
+  } else if (random.below(1000) < 4) {
+    const bool is_able = options.max_parameters == reference::kMaxParameters &&
+                         options.capabilities.has(Capability::kManyParameters);
+    if (!is_able) return extent;
+    extent.more_parameters = random.between(257, reference::kMaxParameters - kMostDrawn);
+    extent.has_bucket_each = has_bucket_each;
+    extent.most_steps = 2;
+    extent.most_variants = 2;
   }
   return extent;
+}
+
+void draw_many_parameters(Random random, const GenerateOptions& options, const Extent& extent,
+                          Program& program) {
+  if (extent.more_parameters == 0) return;
+  Program changed = program;
+  changed.world =
+      std::min(changed.world, options.capabilities.has(Capability::kRounding) ? 3U : 2U);
+  const auto drawn = static_cast<std::uint32_t>(changed.parameters.size());
+  const std::uint32_t first = random.percent(50) ? 0 : drawn;
+  std::vector<Parameter> more(extent.more_parameters);
+  for (Parameter& parameter : more) {
+    parameter.key = random.word();
+    parameter.dtype = program.parameters[random.below(drawn)].dtype;
+    if (random.percent(20)) parameter.sizes = {random.between(1, 4)};
+  }
+  changed.parameters.insert(changed.parameters.begin() + first, more.begin(), more.end());
+  for_each_node(changed, [&](Node& node) {
+    node.parameter = node.parameter % drawn + (first == 0 ? extent.more_parameters : 0);
+  });
+  const bool may_miss = program.options.mode == reference::Mode::kDynamic;
+  const std::uint32_t share = may_miss ? random.between(1, 99) : 100;
+  for (reference::Step& step : changed.steps) {
+    for (reference::RankPass& pass : step.variants) {
+      const auto kept = std::ranges::find(pass.forwards, false, &reference::Forward::discard);
+      if (step.kind == reference::PassKind::kNoGrad || kept == pass.forwards.end()) continue;
+      std::vector<std::uint32_t> used;
+      for (std::uint32_t p = first; p < first + extent.more_parameters; ++p)
+        if (random.percent(share)) used.push_back(p);
+      add_uses(used, *kept);
+    }
+  }
+  take_change(false, std::move(changed), program);
 }
 
 bool follows_owner(Program& program, std::size_t index) {
@@ -123,7 +190,10 @@ std::vector<std::string> reach_features(const Case& value) {
   const std::size_t parameters = program.parameters.size();
   add_if(parameters > kFewParameters, "13 parameters or more");
   add_if(parameters > 32, "33 parameters or more");
-  add_if(bucket_count(program) > kFewParameters, "13 buckets or more");
+  add_if(parameters > 256, "257 parameters or more");
+  const std::uint32_t buckets = bucket_count(program);
+  add_if(buckets > kFewParameters, "13 buckets or more");
+  add_if(buckets > 256, "257 buckets or more");
   const bool is_largest = program.values == reference::Values::kLargest;
   add_if(is_largest && program.headroom == 0, "values largest, up to the largest finite one");
   add_if(is_largest && program.headroom > 0, "values largest, some doublings below");

@@ -22,15 +22,21 @@ constexpr std::uint32_t kFewParameters = 12;
 
 // How large a case is.
 struct Extent {
-  std::uint32_t ranks = 0;        // 0: as the usual draw says
-  std::uint32_t parameters = 0;   // 0: as the usual draw says
-  bool has_bucket_each = false;   // every parameter has a bucket of its own
-  std::uint32_t most_steps = 64;  // large cases are short
+  std::uint32_t ranks = 0;            // 0: as the usual draw says
+  std::uint32_t parameters = 0;       // 0: as the usual draw says
+  std::uint32_t more_parameters = 0;  // that draw_many_parameters() adds
+  bool has_bucket_each = false;       // every parameter has a bucket of its own
+  std::uint32_t most_steps = 64;      // large cases are short
   std::uint32_t most_parameters = 64;
   std::uint32_t most_variants = 64;  // of one step
 };
 // Draws a large case now and then, within the limits of `options`, and otherwise the default.
 Extent draw_extent(Random random, const GenerateOptions& options);
+
+// Adds the parameters of the extent, in front of all others or behind them, and uses of them. Such
+// a case has few steps and ranks. Call it as soon as the program is drawn.
+void draw_many_parameters(Random random, const GenerateOptions& options, const Extent& extent,
+                          reference::Program& program);
 
 // Whether the parameter is the same tensor as an earlier one, or another replica's copy of one. If
 // so, it gets the fields of that parameter; a copy keeps its own key and device.

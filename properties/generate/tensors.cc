@@ -48,6 +48,40 @@ void draw_empty_bucket(Random random, const GenerateOptions& options, Program& p
   for (std::size_t p = 0; p < program.parameters.size(); ++p) follows_owner(program, p);
 }
 
+void draw_bad_number(Random random, const GenerateOptions& options, Program& program) {
+  const Capabilities can = options.capabilities;
+  if (!random.percent(4) || !can.has(Capability::kSpecial) || !can.has(Capability::kRounding))
+    return;
+  if (program.values == reference::Values::kSpecial) return;
+  std::vector<reference::BadNumber> places;
+  for (std::uint32_t s = 0; s < program.steps.size(); ++s) {
+    const Step& step = program.steps[s];
+    if (step.kind == reference::PassKind::kNoGrad) continue;
+    for (std::uint32_t rank = 0; rank < program.world; ++rank) {
+      const auto note = [&](const reference::Node& node) {
+        const auto count = static_cast<std::uint32_t>(program.parameters.size());
+        const std::uint32_t owner = reference::owner_of(program, node.parameter % count);
+        if (node.kind != reference::Node::Kind::kUse || program.parameters[owner].frozen) return;
+        places.push_back({{}, rank, s, owner, 0});
+      };
+      for (const auto& forward : step.variants[rank % step.variants.size()].forwards)
+        for_each_node_in(forward.nodes, note);
+    }
+  }
+  if (places.empty()) return;
+  reference::BadNumber& bad = program.bad_number;
+  bad = places[random.below(static_cast<std::uint32_t>(places.size()))];
+  bad.kind = static_cast<reference::BadNumber::Kind>(random.between(1, 3));
+  Parameter& parameter = program.parameters[bad.parameter];
+  if (random.percent(50)) {
+    parameter.sizes = {random.between(512, 1500)};
+    parameter.column_major = false;
+    for (std::size_t p = 0; p < program.parameters.size(); ++p) follows_owner(program, p);
+  }
+  const auto values = static_cast<std::uint32_t>(reference::value_count(parameter));
+  if (values > 0 && random.percent(80)) bad.element = 1 + random.below(values);
+}
+
 void draw_state(Random random, const GenerateOptions& options, Program& program) {
   if (!random.percent(36) || !options.capabilities.has(Capability::kState)) return;
   program.options.with_values = random.percent(45);

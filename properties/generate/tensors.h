@@ -11,6 +11,8 @@ namespace lockstep::properties {
 
 // In some cases the last bucket has no elements (B6).
 void draw_empty_bucket(Random random, const GenerateOptions& options, reference::Program& program);
+// In some cases one use of a parameter sends one bad number, often in a large gradient (G9).
+void draw_bad_number(Random random, const GenerateOptions& options, reference::Program& program);
 // Draws the state options (S3).
 void draw_state(Random random, const GenerateOptions& options, reference::Program& program);
 // Turns some parameters into tables of rows (S1).

@@ -375,6 +375,7 @@ TEST(SimLane, ARunThatGoesOnWithItsSavedLayoutHasTheBitsOfOneThatDidNotStop) {
     chosen.verify = false;
     chosen.join = reference::Join::kNone;  // its inputs count from the first step
     c.program.rejoin_step = c.program.recreate_before_step = 0;  // numbers of steps, too
+    c.program.bad_number = {};
     if (reference::reducer_count(c.program) > 1 || chosen.two_groups) continue;  // one layout
     c.program.values = reference::Values::kGeneral;
     if (c.program.world < 3 || !is_known(c)) continue;

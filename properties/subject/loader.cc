@@ -31,7 +31,7 @@ constexpr Capability kMeanings[] = {
     kErrors,   kRecovery,    kAbsent,   kRepeatedHooks};
 static_assert(std::ranges::equal(kBits, kMeanings, {}, {},
                                  [](Capability each) { return Capabilities::of({each}).bits(); }));
-static_assert(kCapabilities == 60);
+static_assert(kCapabilities == 61);
 
 tl::unexpected<Status> refused(std::string what) {
   std::replace(what.begin(), what.end(), '\n', ' ');  // one line, whatever the linker says

@@ -390,6 +390,7 @@ class ProductionSubject final : public TrainingSubject, private SelfChecks {
     if (program.options.order == reference::Order::kRankOrder)
       options.reduction = Reduction::kRankOrdered;
     options.verify_payload = program.options.verify;
+    options.trace_capacity = std::max(options.trace_capacity, 4 * program.parameters.size());
     options.bucket_limits = reference::bucket_limits(program.options);
     add_replicas(parameters, buffers, program, options);
     options.broadcast_buffers = !program.options.keep_buffers;
