@@ -40,14 +40,14 @@ class PassTimesOracle {
 
   bool has_replicas(std::uint32_t parameter) const {
     for (std::uint32_t p = 0; p < program_.parameters.size(); ++p)
-      if (p != parameter && reference::original_of(program_, p) == parameter &&
-          reference::owner_of(program_, p) == p)
+      if (p != parameter && reference::owner_of(program_, p) == p &&
+          reference::original_of(program_, p) == reference::original_of(program_, parameter))
         return true;
     return false;
   }
 
   // A gradient is ready in the last hook of its parameter. In static mode the first pass ends only
-  // with its backward, and replicas are ready together.
+  // with its backward, and replicas have one time.
   std::string judge_gradient(std::uint32_t p) const {
     const SeenPassTimes::Hook& hook = seen_.hooks[p];
     if (!reference::is_reduced(program_.parameters[p]) || has_replicas(p)) return "";
