@@ -134,6 +134,10 @@ case $part in
     wait "$parent" || code=$?
     ((code == 130)) || fail "a signal gives exit code $code"
     for rank in $ranks; do
+      for _ in $(seq 50); do  # a process that was killed takes a moment on a busy machine
+        [[ -d /proc/$rank ]] || break
+        sleep 0.1
+      done
       if [[ -d /proc/$rank ]]; then fail "rank $rank lives on"; fi
     done
     [[ -z $(ls tmp) && ! -e stopped.json ]] || fail "a signal leaves $(ls tmp) behind"
