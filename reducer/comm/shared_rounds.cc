@@ -77,7 +77,7 @@ SharedRounds::End SharedRounds::await(int peer, Waiter& waiter) {
     mine.waits_for.store(static_cast<std::uint32_t>(peer) + 1);
     platform::yield();
     // The peer may have come before it went, so whether it went is looked at first.
-    const bool is_lost = is_lost_[static_cast<std::size_t>(peer)].load();
+    const bool is_lost = is_lost_[static_cast<std::size_t>(peer)].load() || lacks_one(waiter);
     const bool has_ended = has_come(peer);
     const bool is_interrupted = is_interrupted_.load();
     if (has_ended || is_lost || is_interrupted) {
@@ -98,6 +98,18 @@ void SharedRounds::lose(int peer) {
   LOCKSTEP_CHECK(peer != rank_);
   is_lost_[static_cast<std::size_t>(peer)].store(true);
   ring(rank_);
+}
+
+// Whether a peer is gone that will not come to this round: then it ends for nobody, and those who
+// have noticed do not come to the next one. `waiter` gets its number.
+bool SharedRounds::lacks_one(Waiter& waiter) const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const bool is_gone = peer != rank_ && is_lost_[static_cast<std::size_t>(peer)].load();
+    if (!is_gone || has_come(peer)) continue;
+    waiter.peer.store(peer, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace LOCKSTEP_NS

@@ -85,6 +85,7 @@ class SharedRounds {
   Words& words_of(int rank) const;
   std::byte* place_at(int rank, std::uint32_t round) const;
   bool has_come(int peer) const;
+  bool lacks_one(Waiter& waiter) const;
   void ring(int rank);
   End await(int peer, Waiter& waiter);
 
