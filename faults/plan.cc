@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <iterator>
-#include <utility>
 
 namespace lockstep::faults {
 
@@ -24,17 +23,15 @@ const char* name_of(Kind kind) {
 }
 
 const char* name_of(ConnectCall call) {
-  static constexpr std::pair<ConnectCall, const char*> kCalls[] = {
-      {ConnectCall::kUniqueId, "ncclGetUniqueId"},
-      {ConnectCall::kInit, "ncclCommInitRankConfig"},
-      {ConnectCall::kShrink, "ncclCommShrink"},
-      {ConnectCall::kAsyncError, "ncclCommGetAsyncError"},
-      {ConnectCall::kCount, "ncclCommCount"},
-      {ConnectCall::kUserRank, "ncclCommUserRank"},
-      {ConnectCall::kCuDevice, "ncclCommCuDevice"},
-  };
-  for (const auto& [each, name] : kCalls)
-    if (each == call) return name;
+  switch (call) {
+    case ConnectCall::kUniqueId: return "ncclGetUniqueId";
+    case ConnectCall::kInit: return "ncclCommInitRankConfig";
+    case ConnectCall::kShrink: return "ncclCommShrink";
+    case ConnectCall::kAsyncError: return "ncclCommGetAsyncError";
+    case ConnectCall::kCount: return "ncclCommCount";
+    case ConnectCall::kUserRank: return "ncclCommUserRank";
+    case ConnectCall::kCuDevice: return "ncclCommCuDevice";
+  }
   return "unknown";
 }
 

@@ -1,23 +1,19 @@
 #include "faults/reducer_state.h"
 
-#include <utility>
-
 namespace lockstep::faults {
 
-constexpr std::pair<ReducerState, const char*> kStateNames[] = {
-    {ReducerState::kIdle, "idle"},
-    {ReducerState::kArmed, "armed"},
-    {ReducerState::kReducing, "reducing"},
-    {ReducerState::kLaunched, "launched"},
-    {ReducerState::kFinalizing, "finalizing"},
-    {ReducerState::kRebuilding, "rebuilding"},
-    {ReducerState::kJoining, "joining"},
-    {ReducerState::kResetting, "resetting"},
-};
-
 const char* name_of(ReducerState state) {
-  for (const auto& [each, words] : kStateNames)
-    if (each == state) return words;
+  switch (state) {
+    case ReducerState::kIdle: return "idle";
+    case ReducerState::kArmed: return "armed";
+    case ReducerState::kReducing: return "reducing";
+    case ReducerState::kLaunched: return "launched";
+    case ReducerState::kFinalizing: return "finalizing";
+    case ReducerState::kRebuilding: return "rebuilding";
+    case ReducerState::kJoining: return "joining";
+    case ReducerState::kResetting: return "resetting";
+    case ReducerState::kUnknown: break;
+  }
   return "unknown";
 }
 

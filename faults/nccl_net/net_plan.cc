@@ -122,8 +122,7 @@ Status check_amount(const NetFault& fault) {
       return wrong(std::to_string(amount) + " is no error of NCCL: use 1 to 7");
     case NetKind::kStall:
     case NetKind::kClose:
-    case NetKind::kFlip:
-      break;
+    case NetKind::kFlip: break;
   }
   return Status();
 }
@@ -131,15 +130,17 @@ Status check_amount(const NetFault& fault) {
 }  // namespace
 
 const char* name_of(NetKind kind) {
-  static constexpr std::pair<NetKind, const char*> kNames[] = {
-      {NetKind::kDelay, "delay"},   {NetKind::kBackPressure, "back-pressure"},
-      {NetKind::kStall, "stall"},   {NetKind::kError, "error"},
-      {NetKind::kRefuse, "refuse"}, {NetKind::kClose, "close"},
-      {NetKind::kFlip, "flip"},     {NetKind::kSwap, "swap"},
-      {NetKind::kShort, "short"},
-  };
-  for (const auto& [each, name] : kNames)
-    if (each == kind) return name;
+  switch (kind) {
+    case NetKind::kDelay: return "delay";
+    case NetKind::kBackPressure: return "back-pressure";
+    case NetKind::kStall: return "stall";
+    case NetKind::kError: return "error";
+    case NetKind::kRefuse: return "refuse";
+    case NetKind::kClose: return "close";
+    case NetKind::kFlip: return "flip";
+    case NetKind::kSwap: return "swap";
+    case NetKind::kShort: return "short";
+  }
   return "unknown";
 }
 

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cmath>
 #include <set>
-#include <utility>
 
 #include "reference/arithmetic.h"
 
@@ -42,17 +41,12 @@ double rounded_by_hand(DType dtype, double x, bool towards_zero) {
 
 double added(DType dtype, Rounding rounding, double a, double b) {
   switch (rounding) {
-    case Rounding::kEachAddition:
-      return reference::nearest(dtype, a + b);
+    case Rounding::kEachAddition: return reference::nearest(dtype, a + b);
     case Rounding::kFloatOnce:
-    case Rounding::kFloatOnceTowardsZero:
-      return reference::nearest(DType::kFloat32, a + b);
-    case Rounding::kEachHalfAway:
-      return rounded_by_hand(dtype, a + b, false);
-    case Rounding::kEachTowardsZero:
-      return rounded_by_hand(dtype, a + b, true);
-    case Rounding::kDoubleOnce:
-      break;
+    case Rounding::kFloatOnceTowardsZero: return reference::nearest(DType::kFloat32, a + b);
+    case Rounding::kEachHalfAway: return rounded_by_hand(dtype, a + b, false);
+    case Rounding::kEachTowardsZero: return rounded_by_hand(dtype, a + b, true);
+    case Rounding::kDoubleOnce: break;
   }
   return a + b;
 }
@@ -87,16 +81,14 @@ std::size_t count_different(DType dtype, const std::vector<OrderRun>& orders,
 }  // namespace
 
 const char* text_of(Rounding rounding) {
-  static constexpr std::pair<Rounding, const char*> kTexts[] = {
-      {Rounding::kEachAddition, "rounded at each addition"},
-      {Rounding::kFloatOnce, "added in float32, rounded once"},
-      {Rounding::kDoubleOnce, "added in double, rounded once"},
-      {Rounding::kEachHalfAway, "rounded at each addition, halves away from zero"},
-      {Rounding::kEachTowardsZero, "cut off at each addition"},
-      {Rounding::kFloatOnceTowardsZero, "added in float32, cut off once"},
-  };
-  for (const auto& [each, name] : kTexts)
-    if (each == rounding) return name;
+  switch (rounding) {
+    case Rounding::kEachAddition: return "rounded at each addition";
+    case Rounding::kFloatOnce: return "added in float32, rounded once";
+    case Rounding::kDoubleOnce: return "added in double, rounded once";
+    case Rounding::kEachHalfAway: return "rounded at each addition, halves away from zero";
+    case Rounding::kEachTowardsZero: return "cut off at each addition";
+    case Rounding::kFloatOnceTowardsZero: return "added in float32, cut off once";
+  }
   return "";
 }
 

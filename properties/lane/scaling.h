@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace lockstep::scaling {
@@ -26,17 +25,15 @@ enum class Phase : std::uint8_t {
 };
 constexpr int kPhases = 7;
 inline const char* name_of(Phase phase) {
-  static constexpr std::pair<Phase, const char*> kNames[] = {
-      {Phase::kConstruction, "construction"},
-      {Phase::kFirstPass, "first pass"},
-      {Phase::kRebuild, "rebuild"},
-      {Phase::kPass, "pass"},
-      {Phase::kUnevenInputs, "uneven inputs"},
-      {Phase::kExitOfARank, "exit of a rank"},
-      {Phase::kReset, "reset"},
-  };
-  for (const auto& [each, name] : kNames)
-    if (each == phase) return name;
+  switch (phase) {
+    case Phase::kConstruction: return "construction";
+    case Phase::kFirstPass: return "first pass";
+    case Phase::kRebuild: return "rebuild";
+    case Phase::kPass: return "pass";
+    case Phase::kUnevenInputs: return "uneven inputs";
+    case Phase::kExitOfARank: return "exit of a rank";
+    case Phase::kReset: return "reset";
+  }
   return "";
 }
 

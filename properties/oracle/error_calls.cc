@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "properties/oracle/allowed_outcomes.h"
@@ -26,19 +25,18 @@ using reference::ExpectedRankStep;
 using reference::Outcome;
 
 const char* name_of(reference::Error error) {
-  static constexpr std::pair<reference::Error, const char*> kNames[] = {
-      {reference::Error::kIncomplete, "missing parameters"},
-      {reference::Error::kReadyTwice, "a parameter that is ready twice"},
-      {reference::Error::kSecondBackward, "a second backward"},
-      {reference::Error::kUsageChanged, "a parameter of another use"},
-      {reference::Error::kRequiresGrad, "a gradient that requires a gradient"},
-      {reference::Error::kUnevenInputs, "ranks without inputs"},
-      {reference::Error::kForwardInBackward, "forward in backward"},
-      {reference::Error::kAbsent, "an absent rank"},
-      {reference::Error::kForeign, "what the contract allows"},
-  };
-  for (const auto& [each, known] : kNames)
-    if (each == error) return known;
+  switch (error) {
+    case reference::Error::kIncomplete: return "missing parameters";
+    case reference::Error::kReadyTwice: return "a parameter that is ready twice";
+    case reference::Error::kSecondBackward: return "a second backward";
+    case reference::Error::kUsageChanged: return "a parameter of another use";
+    case reference::Error::kRequiresGrad: return "a gradient that requires a gradient";
+    case reference::Error::kUnevenInputs: return "ranks without inputs";
+    case reference::Error::kForwardInBackward: return "forward in backward";
+    case reference::Error::kAbsent: return "an absent rank";
+    case reference::Error::kForeign: return "what the contract allows";
+    case reference::Error::kNone: break;
+  }
   return "nothing";
 }
 
@@ -119,8 +117,7 @@ class CallOutcomes {
   static void allow_expected(const ExpectedRankStep& expected, AllowedOutcomes& allowed) {
     const auto call = static_cast<std::int32_t>(expected.error_call);
     switch (expected.outcome) {
-      case Outcome::kSuccess:
-        break;
+      case Outcome::kSuccess: break;
       case Outcome::kOwnError:
         allowed.must_fail =
             fmt::format("{} had to fail for {}", name_of_call(call), name_of(expected.error));

@@ -1,7 +1,6 @@
 #include "properties/oracle/program_errors.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace lockstep::properties {
 
@@ -15,28 +14,26 @@ bool share_group(const reference::Program& program) {
 }
 
 Code code_of(Error error) {
-  static constexpr std::pair<Error, Code> kCodes[] = {
-      {Error::kIncomplete, Code::kIncomplete},
-      {Error::kReadyTwice, Code::kReadyTwice},
-      {Error::kSecondBackward, Code::kSecondBackward},
-      {Error::kUsageChanged, Code::kUsageChanged},
-      {Error::kRequiresGrad, Code::kRequiresGrad},
-      {Error::kUnevenInputs, Code::kUnevenInputs},
-      {Error::kForwardInBackward, Code::kInvalidArgument},
-  };
-  for (const auto& [each, known] : kCodes)
-    if (each == error) return known;
+  switch (error) {
+    case Error::kIncomplete: return Code::kIncomplete;
+    case Error::kReadyTwice: return Code::kReadyTwice;
+    case Error::kSecondBackward: return Code::kSecondBackward;
+    case Error::kUsageChanged: return Code::kUsageChanged;
+    case Error::kRequiresGrad: return Code::kRequiresGrad;
+    case Error::kUnevenInputs: return Code::kUnevenInputs;
+    case Error::kForwardInBackward: return Code::kInvalidArgument;
+    case Error::kAbsent:  // see allow()
+    case Error::kForeign:
+    case Error::kNone: break;
+  }
   return Code::kOk;
 }
 
 Names names_of(reference::ReportableError::Naming naming) {
   switch (naming) {
-    case reference::ReportableError::Naming::kAll:
-      return Names::kExactly;
-    case reference::ReportableError::Naming::kOne:
-      return Names::kOneOf;
-    case reference::ReportableError::Naming::kAnything:
-      break;
+    case reference::ReportableError::Naming::kAll: return Names::kExactly;
+    case reference::ReportableError::Naming::kOne: return Names::kOneOf;
+    case reference::ReportableError::Naming::kAnything: break;
   }
   return Names::kAnything;
 }

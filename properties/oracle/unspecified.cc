@@ -1,46 +1,41 @@
 #include "properties/oracle/unspecified.h"
 
-#include <utility>
-
 namespace lockstep::properties {
 
-constexpr std::pair<Unspecified, const char*> kReasonWords[] = {
-    {Unspecified::kAheadOfRecovery, "a rank that had exited before the others recovered"},
-    {Unspecified::kLastStepOfExited, "the last step of a rank that exited"},
-    {Unspecified::kOutcomeByTime, "success or a peer's error, by time"},
-    {Unspecified::kPeerLeft, "a peer that left"},
-    {Unspecified::kOtherReducer, "a failure of another reducer"},
-    {Unspecified::kSharedGroup, "a mismatch on a shared group"},
-    {Unspecified::kPoisonOfOther, "the state of the reducer beside a failed one"},
-    {Unspecified::kLayout, "an unreported layout"},
-    {Unspecified::kNamelessPeer, "a lost peer without a name"},
-    {Unspecified::kLocalBackward, "a local backward"},
-    {Unspecified::kAttached, "what a rank saw itself"},
-    {Unspecified::kSeveralFaults, "several faults"},
-    {Unspecified::kFaultsAndErrors, "a fault in a program that fails"},
-    {Unspecified::kSeveralReducers, "several reducers"},
-    {Unspecified::kCycle, "a cycle of waits"},
-    {Unspecified::kEndsOfLink, "the ends of a broken link"},
-    {Unspecified::kDoneOrDead, "done or dead"},
-    {Unspecified::kNobodySuspected, "nobody suspected"},
-    {Unspecified::kOtherGroup, "a closed group of another reducer"},
-    {Unspecified::kPassOfNode, "the pass in which a thrown node is noticed"},
-    {Unspecified::kCulpritOfJoin, "the culprit of end_join"},
-    {Unspecified::kDetails, "details of an error"},
-    {Unspecified::kCode, "the code of a fault's error"},
-    {Unspecified::kBits, "bits that time decides"},
-    {Unspecified::kCollectives, "collectives of a step cut short"},
-    {Unspecified::kConcurrentHooks, "hooks that run at once"},
-    {Unspecified::kUnlaunchedBucket, "a bucket without a hook that completes it"},
-    {Unspecified::kNoCollective, "a communication hook without a collective"},
-    {Unspecified::kStore, "a store that failed"},
-    {Unspecified::kFlightRecord, "flight records"},
-    {Unspecified::kSwitch, "what follows an error in two runs"},
-};
-
 const char* name_of(Unspecified reason) {
-  for (const auto& [each, words] : kReasonWords)
-    if (each == reason) return words;
+  switch (reason) {
+    case Unspecified::kAheadOfRecovery: return "a rank that had exited before the others recovered";
+    case Unspecified::kLastStepOfExited: return "the last step of a rank that exited";
+    case Unspecified::kOutcomeByTime: return "success or a peer's error, by time";
+    case Unspecified::kPeerLeft: return "a peer that left";
+    case Unspecified::kOtherReducer: return "a failure of another reducer";
+    case Unspecified::kSharedGroup: return "a mismatch on a shared group";
+    case Unspecified::kPoisonOfOther: return "the state of the reducer beside a failed one";
+    case Unspecified::kLayout: return "an unreported layout";
+    case Unspecified::kNamelessPeer: return "a lost peer without a name";
+    case Unspecified::kLocalBackward: return "a local backward";
+    case Unspecified::kAttached: return "what a rank saw itself";
+    case Unspecified::kSeveralFaults: return "several faults";
+    case Unspecified::kFaultsAndErrors: return "a fault in a program that fails";
+    case Unspecified::kSeveralReducers: return "several reducers";
+    case Unspecified::kCycle: return "a cycle of waits";
+    case Unspecified::kEndsOfLink: return "the ends of a broken link";
+    case Unspecified::kDoneOrDead: return "done or dead";
+    case Unspecified::kNobodySuspected: return "nobody suspected";
+    case Unspecified::kOtherGroup: return "a closed group of another reducer";
+    case Unspecified::kPassOfNode: return "the pass in which a thrown node is noticed";
+    case Unspecified::kCulpritOfJoin: return "the culprit of end_join";
+    case Unspecified::kDetails: return "details of an error";
+    case Unspecified::kCode: return "the code of a fault's error";
+    case Unspecified::kBits: return "bits that time decides";
+    case Unspecified::kCollectives: return "collectives of a step cut short";
+    case Unspecified::kConcurrentHooks: return "hooks that run at once";
+    case Unspecified::kUnlaunchedBucket: return "a bucket without a hook that completes it";
+    case Unspecified::kNoCollective: return "a communication hook without a collective";
+    case Unspecified::kStore: return "a store that failed";
+    case Unspecified::kFlightRecord: return "flight records";
+    case Unspecified::kSwitch: return "what follows an error in two runs";
+  }
   return "unknown";
 }
 

@@ -2,29 +2,25 @@
 
 #include <array>
 #include <string_view>
-#include <utility>
 
 namespace lockstep::properties {
 
-constexpr std::pair<Failing, const char*> kFailingWords[] = {
-    {Failing::kNothing, "ok"},
-    {Failing::kUsage, "usage"},
-    {Failing::kInconclusive, "inconclusive"},
-    {Failing::kWrongBits, "wrong bits"},
-    {Failing::kDeadlock, "deadlock"},
-    {Failing::kLivelock, "livelock"},
-    {Failing::kCrash, "crash"},
-    {Failing::kNotDeterministic, "not deterministic"},
-    {Failing::kLeak, "leak"},
-    {Failing::kWrongError, "wrong or missing error"},
-    {Failing::kSubjectsDiffer, "subjects differ"},
-    {Failing::kRace, "race"},
-    {Failing::kUnproven, "proves nothing"},
-};
-
 const char* name_of(Failing failing) {
-  for (const auto& [each, words] : kFailingWords)
-    if (each == failing) return words;
+  switch (failing) {
+    case Failing::kNothing: return "ok";
+    case Failing::kUsage: return "usage";
+    case Failing::kInconclusive: return "inconclusive";
+    case Failing::kWrongBits: return "wrong bits";
+    case Failing::kDeadlock: return "deadlock";
+    case Failing::kLivelock: return "livelock";
+    case Failing::kCrash: return "crash";
+    case Failing::kNotDeterministic: return "not deterministic";
+    case Failing::kLeak: return "leak";
+    case Failing::kWrongError: return "wrong or missing error";
+    case Failing::kSubjectsDiffer: return "subjects differ";
+    case Failing::kRace: return "race";
+    case Failing::kUnproven: return "proves nothing";
+  }
   return "unknown";
 }
 

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "reducer/base/check.h"
 
@@ -16,32 +15,29 @@ void check_failed(const char* file, int line, const char* expression, const std:
   std::abort();
 }
 
-constexpr std::pair<Code, const char*> kCodeNames[] = {
-    {Code::kOk, "ok"},
-    {Code::kInvalidArgument, "invalid argument"},
-    {Code::kDisagreement, "ranks disagree"},
-    {Code::kIncomplete, "incomplete pass"},
-    {Code::kReadyTwice, "ready twice"},
-    {Code::kRequiresGrad, "gradient requires grad"},
-    {Code::kUsageChanged, "usage changed"},
-    {Code::kUnevenInputs, "uneven inputs"},
-    {Code::kSecondBackward, "second backward"},
-    {Code::kGraphFreed, "graph freed"},
-    {Code::kUserFailure, "user failure"},
-    {Code::kMismatch, "collective mismatch"},
-    {Code::kPeerLost, "peer lost"},
-    {Code::kTimeout, "timeout"},
-    {Code::kTransport, "transport failure"},
-    {Code::kAborted, "aborted"},
-    {Code::kPoisoned, "poisoned"},
-    {Code::kCorrupted, "corrupted data"},
-    {Code::kOutOfMemory, "out of memory"},
-    {Code::kInternal, "internal error"},
-};
-
 const char* name_of(Code code) {
-  for (const auto& [each, words] : kCodeNames)
-    if (each == code) return words;
+  switch (code) {
+    case Code::kOk: return "ok";
+    case Code::kInvalidArgument: return "invalid argument";
+    case Code::kDisagreement: return "ranks disagree";
+    case Code::kIncomplete: return "incomplete pass";
+    case Code::kReadyTwice: return "ready twice";
+    case Code::kRequiresGrad: return "gradient requires grad";
+    case Code::kUsageChanged: return "usage changed";
+    case Code::kUnevenInputs: return "uneven inputs";
+    case Code::kSecondBackward: return "second backward";
+    case Code::kGraphFreed: return "graph freed";
+    case Code::kUserFailure: return "user failure";
+    case Code::kMismatch: return "collective mismatch";
+    case Code::kPeerLost: return "peer lost";
+    case Code::kTimeout: return "timeout";
+    case Code::kTransport: return "transport failure";
+    case Code::kAborted: return "aborted";
+    case Code::kPoisoned: return "poisoned";
+    case Code::kCorrupted: return "corrupted data";
+    case Code::kOutOfMemory: return "out of memory";
+    case Code::kInternal: return "internal error";
+  }
   return "unknown";
 }
 
@@ -250,10 +246,8 @@ bool concerns_group(Code code) {
     case Code::kTimeout:
     case Code::kTransport:
     case Code::kAborted:
-    case Code::kCorrupted:
-      return true;
-    default:
-      return false;
+    case Code::kCorrupted: return true;
+    default: return false;
   }
 }
 

@@ -221,13 +221,14 @@ NcclResult SimNccl::begin(std::vector<Launch> launches) {
 // --- Execution on the stream.
 
 const char* SimNccl::Operation::name() const {
-  static constexpr std::pair<Kind, const char*> kNames[] = {
-      {Kind::kAllReduce, "ncclAllReduce"}, {Kind::kReduceScatter, "ncclReduceScatter"},
-      {Kind::kBroadcast, "ncclBroadcast"}, {Kind::kAllGather, "ncclAllGather"},
-      {Kind::kSend, "ncclSend"},           {Kind::kReceive, "ncclRecv"},
-  };
-  for (const auto& [each, known] : kNames)
-    if (each == kind) return known;
+  switch (kind) {
+    case Kind::kAllReduce: return "ncclAllReduce";
+    case Kind::kReduceScatter: return "ncclReduceScatter";
+    case Kind::kBroadcast: return "ncclBroadcast";
+    case Kind::kAllGather: return "ncclAllGather";
+    case Kind::kSend: return "ncclSend";
+    case Kind::kReceive: return "ncclRecv";
+  }
   return "";
 }
 
@@ -413,8 +414,7 @@ bool SimNccl::run_collective(Lane& lane, const Communicator& comm, Operation& op
     case Operation::Kind::kAllGather:
       return nccl_ring_all_gather(lane, std::span(operation.from, bytes), operation.to);
     case Operation::Kind::kSend:
-    case Operation::Kind::kReceive:
-      break;
+    case Operation::Kind::kReceive: break;
   }
   return true;
 }

@@ -40,19 +40,17 @@ struct SimNccl::Functions {
     return with([&](SimNccl& on) { return on.abort(comm); });
   }
   static const char* get_error_string(NcclResult result) {
-    static constexpr std::pair<NcclResult, const char*> kTexts[] = {
-        {NcclResult::kSuccess, "no error"},
-        {NcclResult::kUnhandledCudaError, "unhandled cuda error"},
-        {NcclResult::kSystemError, "unhandled system error"},
-        {NcclResult::kInternalError, "internal error"},
-        {NcclResult::kInvalidArgument, "invalid argument"},
-        {NcclResult::kInvalidUsage, "invalid usage"},
-        {NcclResult::kRemoteError, "remote process exited or there was a network error"},
-        {NcclResult::kInProgress, "NCCL operation in progress"},
-        {NcclResult::kTimeout, "timeout"},
-    };
-    for (const auto& [each, name] : kTexts)
-      if (each == result) return name;
+    switch (result) {
+      case NcclResult::kSuccess: return "no error";
+      case NcclResult::kUnhandledCudaError: return "unhandled cuda error";
+      case NcclResult::kSystemError: return "unhandled system error";
+      case NcclResult::kInternalError: return "internal error";
+      case NcclResult::kInvalidArgument: return "invalid argument";
+      case NcclResult::kInvalidUsage: return "invalid usage";
+      case NcclResult::kRemoteError: return "remote process exited or there was a network error";
+      case NcclResult::kInProgress: return "NCCL operation in progress";
+      case NcclResult::kTimeout: return "timeout";
+    }
     return "unknown result code";
   }
   static const char* get_last_error(NcclComm) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "reducer/base/check.h"
 
@@ -17,19 +16,17 @@ using platform::MutexLock;
 constexpr Duration kFirstNap = std::chrono::microseconds(5);
 
 const char* name_of(NcclResult result) {
-  static constexpr std::pair<NcclResult, const char*> kNames[] = {
-      {NcclResult::kSuccess, "ncclSuccess"},
-      {NcclResult::kUnhandledCudaError, "ncclUnhandledCudaError"},
-      {NcclResult::kSystemError, "ncclSystemError"},
-      {NcclResult::kInternalError, "ncclInternalError"},
-      {NcclResult::kInvalidArgument, "ncclInvalidArgument"},
-      {NcclResult::kInvalidUsage, "ncclInvalidUsage"},
-      {NcclResult::kRemoteError, "ncclRemoteError"},
-      {NcclResult::kInProgress, "ncclInProgress"},
-      {NcclResult::kTimeout, "ncclTimeout"},
-  };
-  for (const auto& [each, name] : kNames)
-    if (each == result) return name;
+  switch (result) {
+    case NcclResult::kSuccess: return "ncclSuccess";
+    case NcclResult::kUnhandledCudaError: return "ncclUnhandledCudaError";
+    case NcclResult::kSystemError: return "ncclSystemError";
+    case NcclResult::kInternalError: return "ncclInternalError";
+    case NcclResult::kInvalidArgument: return "ncclInvalidArgument";
+    case NcclResult::kInvalidUsage: return "ncclInvalidUsage";
+    case NcclResult::kRemoteError: return "ncclRemoteError";
+    case NcclResult::kInProgress: return "ncclInProgress";
+    case NcclResult::kTimeout: return "ncclTimeout";
+  }
   return "a result that is not known here";
 }
 
