@@ -55,6 +55,7 @@ struct SharedRank {
   std::size_t ended = 0;  // collectives that ended well
   End end = End::kDone;
   int named = kNone;
+  int lost = kNone;  // the rank of which it has heard that it has left in peace
   std::string flaw;
 };
 
@@ -165,6 +166,11 @@ class SharedCase {
     for (std::size_t number = 0; number < all_.size(); ++number) {
       const bool is_place = rank == victim_ && number == at_;
       if (is_place && accident_ == Accident::kLeaves) break;
+      if (self.lost != kNone) {  // As a group does, it begins nothing any more.
+        self.end = End::kLost;
+        self.named = self.lost;
+        break;
+      }
       const Shared& what = all_[number];
       std::uint64_t header = number;
       if (is_place && accident_ == Accident::kDiffers) header = 1000;
@@ -188,9 +194,13 @@ class SharedCase {
         self.flaw = fmt::format("a wrong result of {} of {} elements", name_of(collective.op),
                                 collective.count);
     }
-    // Everybody learns that this rank has gone.
-    for (int peer = 0; peer < size_; ++peer)
-      if (peer != rank) at(peer).rounds->lose(rank);
+    // Where a rank has lost another one it stays, as a group does. Of any other end all ranks hear.
+    if (self.end == End::kLost) return;
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank) continue;
+      if (accident_ == Accident::kLeaves) at(peer).lost = rank;
+      at(peer).rounds->lose(rank);
+    }
   }
 
   std::string flaw_of(int rank) {
@@ -201,8 +211,7 @@ class SharedCase {
     const std::string ended = fmt::format("{} of {} collectives end well, and then comes end {}",
                                           self.ended, all_.size(), static_cast<int>(self.end));
     switch (accident_) {
-      case Accident::kNone:
-        return has_all ? "" : "without an accident " + ended;
+      case Accident::kNone: return has_all ? "" : "without an accident " + ended;
       case Accident::kDiffers:
         if (self.ended != at_ || self.end != End::kMismatch)
           return "where a rank calls for something else " + ended;

@@ -50,6 +50,19 @@ bool SharedRounds::has_come(int peer) const {
   return ahead != ~std::uint32_t{0};
 }
 
+// Whether a peer has gone without having come: then the round ends for nobody, and a peer that
+// knows it does not come to the next one. `waiter` gets its number. A peer may have come before it
+// went, so whether it went is looked at first.
+bool SharedRounds::lacks_a_peer(Waiter& waiter) const {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const bool has_gone = is_lost_[static_cast<std::size_t>(peer)].load();
+    if (!has_gone || has_come(peer)) continue;
+    waiter.peer.store(peer, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
+
 void SharedRounds::ring(int rank) {
   Word& bell = words_of(rank).bell;
   bell.fetch_add(1);
@@ -76,11 +89,10 @@ SharedRounds::End SharedRounds::await(int peer, Waiter& waiter) {
     const std::uint32_t seen = mine.bell.load();
     mine.waits_for.store(static_cast<std::uint32_t>(peer) + 1);
     platform::yield();
-    // The peer may have come before it went, so whether it went is looked at first.
-    const bool is_lost = is_lost_[static_cast<std::size_t>(peer)].load() || lacks_one(waiter);
+    const bool lacks_one = lacks_a_peer(waiter);
     const bool has_ended = has_come(peer);
     const bool is_interrupted = is_interrupted_.load();
-    if (has_ended || is_lost || is_interrupted) {
+    if (has_ended || lacks_one || is_interrupted) {
       mine.waits_for.store(0);
       return has_ended ? End::kDone : is_interrupted ? End::kInterrupted : End::kLost;
     }
@@ -98,18 +110,6 @@ void SharedRounds::lose(int peer) {
   LOCKSTEP_CHECK(peer != rank_);
   is_lost_[static_cast<std::size_t>(peer)].store(true);
   ring(rank_);
-}
-
-// Whether a peer is gone that will not come to this round: then it ends for nobody, and those who
-// have noticed do not come to the next one. `waiter` gets its number.
-bool SharedRounds::lacks_one(Waiter& waiter) const {
-  for (int peer = 0; peer < ranks_; ++peer) {
-    const bool is_gone = peer != rank_ && is_lost_[static_cast<std::size_t>(peer)].load();
-    if (!is_gone || has_come(peer)) continue;
-    waiter.peer.store(peer, std::memory_order_relaxed);
-    return true;
-  }
-  return false;
 }
 
 }  // namespace LOCKSTEP_NS

@@ -18,8 +18,9 @@
 // Threads: one thread uses the places and exchange(); interrupt() and lose() any thread.
 // Ownership: the memory, of bytes_for() bytes and aligned to kAlignment, outlives the object.
 // prepare() is called once for the memory, before any rank uses it.
-// Failure: a wait ends by interrupt(), or by lose() of the peer that it waits for. Nothing is
-// wrong with the memory then, but the ranks may be in different rounds: it is not used again.
+// Failure: a wait ends by interrupt(), or by lose() of any peer that has not come to the round.
+// Nothing is wrong with the memory then, but the ranks may be in different rounds: it is not used
+// again.
 #pragma once
 
 #include <cstddef>
@@ -85,7 +86,7 @@ class SharedRounds {
   Words& words_of(int rank) const;
   std::byte* place_at(int rank, std::uint32_t round) const;
   bool has_come(int peer) const;
-  bool lacks_one(Waiter& waiter) const;
+  bool lacks_a_peer(Waiter& waiter) const;
   void ring(int rank);
   End await(int peer, Waiter& waiter);
 
