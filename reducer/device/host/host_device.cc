@@ -8,7 +8,9 @@
 #include "reducer/base/sizes.h"
 #include "reducer/device/formats.h"
 
-#if defined(__SSE2__)
+// The sanitizers see memcpy(), and not these stores.
+#if defined(__SSE2__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_HAS_STREAMING_STORES
 #include <immintrin.h>
 #endif
 
@@ -35,15 +37,10 @@ struct Moved {
 template <class F>
 void with_memory(DType dtype, F f) {
   switch (size_of(dtype)) {
-    case 1:
-      return f(Moved<std::uint8_t>{});
-    case 2:
-      return f(Moved<std::uint16_t>{});
-    case 4:
-      return f(Moved<std::uint32_t>{});
-    default:
-      LOCKSTEP_CHECK_EQ(size_of(dtype), std::size_t{8});
-      return f(Moved<std::uint64_t>{});
+    case 1: return f(Moved<std::uint8_t>{});
+    case 2: return f(Moved<std::uint16_t>{});
+    case 4: return f(Moved<std::uint32_t>{});
+    default: LOCKSTEP_CHECK_EQ(size_of(dtype), std::size_t{8}); return f(Moved<std::uint64_t>{});
   }
 }
 
@@ -89,7 +86,7 @@ void map_elements(const std::byte* from, const Shape& from_shape, std::byte* to,
 // caches do not read first what they write over, which is a third of the memory's work. Measured:
 // 96 MiB in 4.1 instead of 6.7 ms; where two processes do it at once, in 7.4 instead of 11.
 void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
-#if defined(__SSE2__)
+#ifdef LOCKSTEP_HAS_STREAMING_STORES
   constexpr std::size_t kLarge = 512u << 10u;
   constexpr std::size_t kLine = 64;
   if (bytes >= kLarge) {
