@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "properties/explain/explain_bits.h"
 #include "properties/oracle/oracles.h"
@@ -206,43 +207,53 @@ std::string likely_mistake(const Case& c, const reference::Expectation& expectat
          to_text(found, reference::value_count(c.program.parameters[place.parameter]));
 }
 
+namespace {
+
+// What is recorded of one parameter after one step. `local` has what the ranks contribute; there is
+// none where a step has no backward. `allowed` is add_roundings()'s.
+GradientRecord record_of(const Case& c, const reference::Expectation& expectation,
+                         const reference::Expectation* local, const Observation& observation,
+                         GradientRecord record, const std::vector<double>& allowed) {
+  const auto [s, p] = std::pair(record.step, record.parameter);
+  std::vector<std::uint64_t> bits;
+  bool is_explained = !can_explain(c, p) || !has_means(c);
+  for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
+    const ObservedStep* const step = completed_step(observation.ranks[rank], s);
+    bits.push_back(step != nullptr && step->gradients[p].defined ? 1 : 0);
+    if (bits.back() == 0) continue;
+    const std::uint64_t* const seen =
+        observation.ranks[rank].bits.data() + step->gradients[p].offset;
+    bits.insert(bits.end(), seen, seen + reference::gradient_words(c.program.parameters[p]));
+    const ExpectedGradient& expected = expectation.steps[s].ranks[rank].gradients[p];
+    if (!expected.reduced || local == nullptr) continue;
+    const std::uint64_t* const right = expectation.bits.data() + expected.offset;
+    if (!is_near(c.program.parameters[p], right, seen, allowed)) record.is_average = false;
+    if (std::exchange(is_explained, true)) continue;
+    const auto found = explain_place(c, expectation, *local, {rank, *step, p}, seen);
+    if (found.empty()) continue;
+    record.made_by = to_text(found, reference::value_count(c.program.parameters[p]));
+    record.tells_order = found.front().order != kAnyOrder;
+  }
+  record.hash = reference::hash_of_state(bits);
+  return record;
+}
+
+}  // namespace
+
 std::vector<GradientRecord> gradient_records(const Case& c,
                                              const reference::Expectation& expectation,
                                              const Observation& observation) {
   std::vector<GradientRecord> records;
   std::vector<std::vector<double>> allowed(c.program.parameters.size());
-  const auto steps = static_cast<std::uint32_t>(expectation.steps.size());
-  for (std::uint32_t s = 0; s < steps; ++s) {
+  for (std::uint32_t s = 0; s < expectation.steps.size(); ++s) {
     const auto local = contributions_to(c, observation, s);
     for (std::uint32_t p = 0; p < c.program.parameters.size(); ++p) {
       GradientRecord record;
       record.step = s;
       record.parameter = p;
       if (local) add_roundings(c, *local, s, p, allowed[p]);
-      std::vector<std::uint64_t> bits;
-      bool is_explained = false;
-      for (std::size_t rank = 0; rank < observation.ranks.size(); ++rank) {
-        const ObservedStep* const step = completed_step(observation.ranks[rank], s);
-        bits.push_back(step != nullptr && step->gradients[p].defined ? 1 : 0);
-        if (bits.back() == 0) continue;
-        const std::uint64_t* const seen =
-            observation.ranks[rank].bits.data() + step->gradients[p].offset;
-        bits.insert(bits.end(), seen, seen + reference::gradient_words(c.program.parameters[p]));
-        const ExpectedGradient& expected = expectation.steps[s].ranks[rank].gradients[p];
-        if (!expected.reduced || !local) continue;
-        const GradientPlace place{rank, *step, p};
-        record.is_average = record.is_average &&
-                            is_near(c.program.parameters[p],
-                                    expectation.bits.data() + expected.offset, seen, allowed[p]);
-        if (is_explained || !can_explain(c, p) || !has_means(c)) continue;
-        is_explained = true;
-        const auto found = explain_place(c, expectation, *local, place, seen);
-        if (!found.empty())
-          record.made_by = to_text(found, reference::value_count(c.program.parameters[p]));
-        record.tells_order = !found.empty() && found.front().order != kAnyOrder;
-      }
-      record.hash = reference::hash_of_state(bits);
-      records.push_back(std::move(record));
+      records.push_back(record_of(c, expectation, local ? &*local : nullptr, observation,
+                                  std::move(record), allowed[p]));
     }
   }
   return records;
